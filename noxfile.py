@@ -25,6 +25,8 @@ PYTHONS = nox.project.python_versions(PYPROJECT)
 
 #: Releases of distributed that the lab kills workers of: the oldest supported, one between.
 OLDER_RELEASES: Mapping[str, str] = {"oldest": "2024.8.1", "middle": "2025.7.0"}
+#: Three tests at once for two cores: many wait, for a process or a time-out. Whoever has none left takes another's.
+THREE_AT_ONCE = ("-n", "3", "--dist", "worksteal")
 #: Try a lab test once more where the lab itself failed (a cluster did not start in time), never where an
 #: answer of ours was wrong.
 RETRY_LAB_ERRORS = ("--reruns", "1", "--only-rerun", "LabError", "--only-rerun", "Failed: Timeout")
@@ -38,14 +40,16 @@ def tests(session: nox.Session) -> None:
     longest, and what asks the packages of cloud providers, runs in ``tests_slow``.
     """
     session.install(".", *groups("tests"))
-    session.run("pytest", "-n", "2", "-m", "not lab and not slow", *session.posargs)
+    session.run("pytest", *THREE_AT_ONCE, "-m", "not lab and not slow", *session.posargs)
 
 
 @nox.session(default=False)
 def tests_slow(session: nox.Session) -> None:
     """Run what ``tests`` leaves out: many examples, inputs or processes, and 150 MB of providers' packages."""
     session.install(".", *groups("tests"), *groups("clouds"))
-    session.run("pytest", "-n", "2", "-m", "not lab and slow", *session.posargs)
+    # Only the files that have such tests: each of the three processes would read all 250.
+    files = [str(path) for path in sorted(Path("tests").rglob("test_*.py")) if "mark.slow" in path.read_text()]
+    session.run("pytest", *THREE_AT_ONCE, "-m", "not lab and slow", *(session.posargs or files))
 
 
 def every_test(session: nox.Session) -> None:
@@ -112,18 +116,25 @@ def calibrate(session: nox.Session) -> None:
 def lab(session: nox.Session) -> None:
     """Kill real workers of real clusters, because recorded text cannot change under us.
 
-    Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the
-    commonest, and the recorder, on that release. Linux only; takes minutes.
+    Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the commonest, and the recorder, on
+    that release. ``alone`` and ``together`` are the two parts of each. Linux only; takes minutes.
     """
-    name, *others = session.posargs or [""]
-    if name in OLDER_RELEASES:
-        session.install(".", f"distributed=={OLDER_RELEASES[name]}", *groups("lab"))
-        session.run("pytest", "-n", "2", *RETRY_LAB_ERRORS, "tests/lab", "-m", "lab and common", *others)
+    release, part = (
+        next((each for each in session.posargs if each in known), None)
+        for known in (OLDER_RELEASES, ("alone", "together"))
+    )
+    others = [each for each in session.posargs if each not in (release, part)]
+    if release is not None:
+        session.install(".", f"distributed=={OLDER_RELEASES[release]}", *groups("lab"))
+        chosen = "lab and common"
     else:
         session.install("--upgrade", ".", "distributed", *groups("lab"))
-        options = ("tests/lab", *RETRY_LAB_ERRORS, *session.posargs)
-        session.run("pytest", "-m", "lab and alone", *options)
-        session.run("pytest", "-n", "2", "-m", "lab and not alone and not natural", *options)
+        chosen = "lab and not natural"
+    options = ("tests/lab", *RETRY_LAB_ERRORS, *others)
+    if part != "together":
+        session.run("pytest", "-m", f"{chosen} and alone", *options)
+    if part != "alone":
+        session.run("pytest", *THREE_AT_ONCE, "-m", f"{chosen} and not alone", *options)
 
 
 @nox.session(default=False)
@@ -156,7 +167,8 @@ def cures(session: nox.Session) -> None:
     """Follow the first suggestion about programs that die of memory, and see whether they then succeed."""
     session.install(".", "dask[array,dataframe]", *groups("lab"))
     session.run("pytest", "tests/sources/test_workload.py", "tests/recorder/test_large_objects.py")
-    files = ("tests/lab/test_cures.py", "tests/lab/test_work_checks.py")
+    names = ("test_cures", "test_work_checks", "test_make_it_finish", "test_graph_waits")
+    files = [f"tests/lab/{name}.py" for name in names]
     session.run("pytest", *files, "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
 
 

@@ -15,8 +15,7 @@ from typing import Any
 from rows import Row, publish
 
 from workerdiag import Diagnosis, explain
-from workerdiag.incidents.incident import WatchedDeath
-from workerdiag.incidents.judge import judge
+from workerdiag.incidents import WatchedDeath, judge
 from workerdiag.model.evidence import Event, Inspected, ProcessExit
 from workerdiag.model.identity import Identity
 

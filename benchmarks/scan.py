@@ -69,7 +69,7 @@ def rows(sizes: list[int]) -> Iterator[Row]:
             )
         path = Path(folder, "landmarks.log")
         logs.write(path, LANDMARKS_MIB * MIB, messages=logs.landmarks)
-        yield from explained(path, f"{LANDMARKS_MIB} MiB of landmarks", at_least=50)[1]
+        yield from explained(path, f"{LANDMARKS_MIB} MiB of landmarks", at_least=25)[1]
         path.unlink()
         path = Path(folder, "packed.log")
         logs.write(path, PACKED_MIB * MIB)

@@ -73,7 +73,7 @@ def wait_until_read_twice(state: Path) -> None:
     while len(times) < 2:
         assert time.monotonic() < end_s, "the watcher does not read the cluster"
         time.sleep(1)
-        with suppress(WorkerdiagError), closing(Store.open(state, must_exist=True)) as store:
+        with suppress(WorkerdiagError), closing(Store(state, must_exist=True)) as store:
             times.update(store.clusters().values())
 
 

@@ -31,10 +31,10 @@ GOAL_MS = 5
 #: Asks as a watcher does; arguments are the address, how often, and how long a question may wait.
 WATCHER = """
 import asyncio, sys
-from workerdiag.watch.feed import open_feed
+from workerdiag.watch.feed import SchedulerFeed
 
 async def follow():
-    feed, cursor = open_feed(sys.argv[1]), None
+    feed, cursor = SchedulerFeed(sys.argv[1]), None
     for _ in range(int(sys.argv[2])):
         cursor = (await feed.poll(cursor, wait_s=float(sys.argv[3]))).cursor
         print("asked", flush=True)

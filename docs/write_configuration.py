@@ -90,6 +90,10 @@ ABOUT = {
         "each cause to its page there. Without it they name the command `workerdiag knowledge show ID`, which "
         "works without a network."
     ),
+    "auto.check": (
+        "With `warn`, work that will not fit is [told before it runs](check.md#by-itself): by `auto()`, and after "
+        "`%load_ext workerdiag`."
+    ),
     "explain.timeout": (
         "Total time of `workerdiag.explain()`, of the command `workerdiag explain`, and of a diagnosis in "
         "Airflow and Prefect, where the call or the option `--timeout` gives none."
@@ -110,6 +114,15 @@ ABOUT = {
         "With `show`, the scheduler's dashboard has a page of deaths, and its metrics count them. With "
         "`hide`, nothing judges deaths on the scheduler's machine."
     ),
+    "rescue.mode": (
+        "What the scheduler preload `workerdiag.rescue` does about deaths for memory: only `say` what it would do, "
+        "or `act`."
+    ),
+    "rescue.most-memory": (
+        "Memory of the bigger worker to which a task goes that kills its worker alone (`32 GiB`); somebody starts "
+        "that worker with `--resources workerdiag-bigger-worker=1`. Without it, such a task fails at once."
+    ),
+    "rescue.deadline": ("Longest time for which the work waits for a bigger worker, or for any."),
     "watch.collect": (
         "Least time between a notice and one that only adds to it. Deaths are counted in windows of this length."
     ),
@@ -122,10 +135,12 @@ ABOUT = {
 
 #: What is said of a section.
 SECTIONS = {
+    "auto": "What is told by itself.",
     "explain": "The answer on request.",
     "note": "The answer in the exception.",
     "loki": "Logs in Grafana Loki.",
     "recorder": "The flight recorder. Workers, nannies and the scheduler each read their own configuration.",
+    "rescue": "Work whose workers die for memory; only for the [scheduler preload](rescue.md).",
     "watch": "The defaults of `workerdiag.watch()` and `workerdiag watch`. Arguments and options come first.",
 }
 

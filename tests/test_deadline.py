@@ -40,12 +40,14 @@ CLOCKS = (
     "sources/cluster/scheduler_functions.py",
     "watch/feed/look_handler.py",
 )
-#: Who else may start a thread: they work as long as the process lives; `testing` has a server.
+#: Who else may start a thread: they work as long as the process lives; `testing` has a server, and the process of a
+#: replay imports nothing of workerdiag.
 THREADS = (
     "deadline.py",
     PROBES,
     "recorder/sampler.py",
     "recorder/journal.py",
+    "replay/child.py",
     "testing.py",
 )
 

@@ -17,6 +17,7 @@ GIVEN = {
     "BadBoxError": {"name": "a.box", "why": "too short"},
     "InstallError": {"where": ("tcp://10.0.0.4:4002",), "why": "no workerdiag there"},
     "BundleError": {"name": "death.zip", "why": "no manifest", "remedy": "save it again"},
+    "KitError": {"name": "kit.zip", "why": "no recipe", "remedy": "save it again"},
     "SchedulerUnreachableError": {"address": "tcp://10.0.0.1:8786", "problem": "refused"},
     "ClusterEndedError": {"address": "tcp://10.0.0.1:8786"},
     "StateFileError": {"name": "state.db", "why": "it is full", "remedy": "make room"},

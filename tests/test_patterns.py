@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 import time
@@ -16,6 +15,8 @@ PACKAGE = Path(workerdiag.__file__).parent
 #: How a pattern is run: anywhere in a text, or only where it begins.
 ANYWHERE = {"search", "finditer", "findall", "sub", "subn", "split"}
 AT_START = {"match", "fullmatch"}
+#: A name, and the method of it that is taken.
+RUN = re.compile(rf"(\w+)\s*\.({'|'.join(sorted(ANYWHERE | AT_START))})\b")
 CHARS = 2 * 1024
 #: Twice the text may take four times as long on a busy machine; where time grows with its square, 8 times
 #: the text takes 64 times as long.
@@ -30,16 +31,11 @@ UNITS = (
 
 def patterns_run():
     """Each pattern that a module holds by name, with how the package runs it."""
+    texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
     used = {}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr in ANYWHERE | AT_START:
-                holder = node.value
-                name = getattr(holder, "id", getattr(holder, "attr", None))
-                used.setdefault(name, set()).add(node.attr)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if "re.compile(" not in path.read_text():
-            continue
+    for name, method in (found for text in texts.values() for found in RUN.findall(text)):
+        used.setdefault(name, set()).add(method)
+    for path in (path for path, text in texts.items() if "re.compile(" in text):
         dotted = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         for name, value in vars(importlib.import_module(dotted)).items():
             if isinstance(value, re.Pattern):

@@ -17,7 +17,7 @@ import workerdiag
 from workerdiag import settings
 from workerdiag.cli import main
 from workerdiag.settings import SETTINGS, documentation_url, is_allowed, seconds, setting
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.case import WatchSettings
 
 PACKAGE = Path(workerdiag.__file__).parent
 ROOT = Path(__file__).parents[1]

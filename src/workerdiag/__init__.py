@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from workerdiag.api.check import check
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.api.explain import explain
+    from workerdiag.api.rescue_work import rescue
     from workerdiag.errors import (
         BadBoxError,
         BadReportError,
         BundleError,
         InstallError,
+        KitError,
         RuleFileError,
         TableError,
         TriageError,
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
     from workerdiag.model.check import Check
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
+    from workerdiag.replay.kit import Kit
     from workerdiag.rulebook.load import load_rulebook
     from workerdiag.triage.fleet.fleet import fleet
-    from workerdiag.triage.triage_function import triage
-    from workerdiag.watch.watch_function import watch
+    from workerdiag.triage.work import triage
+    from workerdiag.watch.watcher import watch
 
 __all__ = [
     "BadBoxError",
@@ -43,6 +46,8 @@ __all__ = [
     "Check",
     "Diagnosis",
     "InstallError",
+    "Kit",
+    "KitError",
     "LogText",
     "RuleFileError",
     "TableError",
@@ -57,6 +62,7 @@ __all__ = [
     "fleet",
     "install",
     "load_rulebook",
+    "rescue",
     "triage",
     "uninstall",
     "watch",
@@ -69,6 +75,8 @@ _MODULE_OF = {
     "Check": "model.check",
     "Diagnosis": "api.diagnosis",
     "InstallError": "errors",
+    "Kit": "replay.kit",
+    "KitError": "errors",
     "LogText": "model.evidence",
     "RuleFileError": "errors",
     "TableError": "errors",
@@ -84,6 +92,7 @@ _MODULE_OF = {
     "install": "recorder.install",
     "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",
+    "rescue": "rescue",
     "triage": "triage",
     "uninstall": "recorder.install",
     "unload_ipython_extension": "integrations.notebook",

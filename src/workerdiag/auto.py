@@ -7,6 +7,7 @@ In Dask's configuration: ``distributed.client.preload: [workerdiag.auto]``, or i
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from workerdiag.api.auto_notes import auto
@@ -25,6 +26,7 @@ def _is_preload() -> bool:
     return __name__ in ([preloads] if isinstance(preloads, str) else preloads)
 
 
+@cache
 def _watch_starts() -> None:
     """Add notes to what `distributed.Client` raises that reaches no scheduler: its preloads are not called then."""
     from workerdiag.recorder.internals import watch_starts
@@ -39,6 +41,7 @@ def _watch_starts() -> None:
 
 def dask_setup(client: Client) -> None:
     """Switch the notes on; Dask calls it for each client."""
+    _watch_starts()  # the module may have been imported before it was a preload
     auto(client)
 
 

@@ -110,6 +110,10 @@ class BundleError(UnusableFileError):
     _sentence = "cannot use {name} as a death bundle: {why}"
 
 
+class KitError(UnusableFileError):
+    """A kit cannot be written, read or replayed."""
+
+
 class TableError(UnusableFileError):
     """A table of triage cannot be written or read."""
 

@@ -76,6 +76,18 @@ def process_memory(pid: int) -> dict[str, int]:
     return {name: int(size.split()[0]) * 1024 for name, size in pairs if size.endswith("kB")}
 
 
+def host_available_bytes() -> int | None:
+    """Memory that the host could still give without swapping (``man 5 proc``, meminfo); None if not known."""
+    try:
+        with Path("/proc/meminfo").open("rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
 def boot_id() -> str:
     """Which start of the machine this is; empty if not known. Containers of one kernel have the same."""
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from workerdiag.guard import guarded
-from workerdiag.units import parse_duration
+from workerdiag.units import parse_bytes, parse_duration
 
 #: The section of Dask's configuration that is ours.
 ROOT: Final = "workerdiag"
@@ -30,18 +30,22 @@ class Setting(NamedTuple):
 
     default: Value
     #: A kind of value, or all values that there are; null is allowed where it is the default.
-    allowed: Literal["text", "url", "duration"] | tuple[str, ...]
+    allowed: Literal["text", "url", "duration", "size"] | tuple[str, ...]
 
 
 #: All settings by their keys, without the section's name; docs/write_configuration.py says what they do.
 SETTINGS: Final[Mapping[str, Setting]] = {
     "documentation-url": Setting(None, "url"),
+    "auto.check": Setting("skip", ("skip", "warn")),
     "explain.timeout": Setting("10s", "duration"),
     "note.timeout": Setting("2s", "duration"),
     "loki.url": Setting(None, "url"),
     "recorder.directory": Setting(None, "text"),
     "recorder.append-to": Setting(None, "text"),
     "recorder.dashboard": Setting("show", ("show", "hide")),
+    "rescue.mode": Setting("say", ("say", "act")),
+    "rescue.most-memory": Setting(None, "size"),
+    "rescue.deadline": Setting("10m", "duration"),
     "watch.collect": Setting("5m", "duration"),
     "watch.resolve": Setting("15m", "duration"),
     "watch.bundles": Setting(None, "text"),
@@ -51,6 +55,7 @@ _KINDS: Final = {
     "text": "text",
     "url": "an address that begins with http:// or https://",
     "duration": "a duration like 10s, 5m or 4h, more than 0",
+    "size": "a size like 500 MB or 32 GiB",
 }
 _URL: Final = re.compile(r"https?://[^/]")
 #: Variables that move Dask's configuration, or hand all of it over (dask/config.py, 2024.8.1 to 2026.8.0).
@@ -128,6 +133,8 @@ def is_allowed(key: str, value: object) -> bool:
                 return 0 < parse_duration(str(value)) < inf
             except ValueError:
                 return False
+        case "size":
+            return value is default or bool(parse_bytes(str(value)))
         case _:
             return value in allowed
 

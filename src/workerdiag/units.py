@@ -26,6 +26,14 @@ def parse_bytes(text: str) -> int | None:
     return int(float(found[1]) * unit) if found and unit else None
 
 
+def bytes_of(size: str | int) -> int:
+    """The bytes of a size that a caller gave, as text or as a number; raises ValueError if it is none."""
+    found = parse_bytes(size) if isinstance(size, str) else size
+    if found is None or found <= 0:
+        raise ValueError(f'{size!r} is not a size: give bytes, or text like "500 MB"')
+    return found
+
+
 def format_bytes(count: int) -> str:
     """Bytes as people write them, in at most three digits, four below the next unit: ``1.5 GiB``, ``322 MiB``."""
     for unit, size in _UNITS:

@@ -20,7 +20,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 import workerdiag
 from support.findings import explained
-from workerdiag.api import annotate, answers
+from workerdiag.api import annotate, warm_up
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import LATE_NOTE
@@ -191,7 +191,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
-    monkeypatch.setattr(answers, "import_all", may_end.wait)
+    monkeypatch.setattr(warm_up, "import_all", may_end.wait)
 
     async def scene():
         client = await told_with_little_time()
@@ -232,6 +232,17 @@ def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, status, is
         assert (note == LATE_NOTE) == is_late
 
     asyncio.run(scene())
+
+
+def test_a_preload_that_was_imported_before_watches_clients_that_start():
+    """It is imported as a module first, e.g. by a program that calls ``auto`` too, and then Dask's preload."""
+    program = (
+        "import workerdiag.auto as preload; from distributed import Client; from unittest.mock import Mock;"
+        "preload.auto, before = Mock(), Client._start; preload.dask_setup(Mock()); once = Client._start;"
+        "preload.dask_setup(Mock()); print(before is not once, once is Client._start)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "True"]
 
 
 def test_what_the_loop_imports_for_an_exception_is_little():

@@ -38,7 +38,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GAP_REASONS, PLACES
-from workerdiag.redaction.objects import Anonymizer
+from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.bug_report import MAX_CHARS
 
 CASES = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
@@ -243,34 +243,10 @@ def test_no_secret_leaves_unless_asked_for(tmp_path):
     assert all(f"s3cret-{number}".encode() in raw for number in range(1, 7))
 
 
-def test_stand_ins_keep_apart_what_was_apart(tmp_path):
-    """Anonymous, the same host is the same stand-in everywhere, and the diagnosis stays what it was."""
-    log = (
-        "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
-        "distributed.scheduler - WARNING - Removing worker 'tcp://172.16.5.4:4002' caused the cluster to lose\n"
-        "/home/annabel/x.py on bignode17 and [fe80::1:2] 172.16.5.4 172.16.5.5 127.0.0.1\n"
-    )
-    identity = Identity(worker="tcp://172.16.5.4:4002", host="bignode17")
-    first = workerdiag.explain(sources=[FixedSource((LogChunk(origin="x", data=log.encode(), identity=identity),))])
-    path = first.save(tmp_path / "death.zip", anonymous=True)
-    with zipfile.ZipFile(path) as archive:
-        content = b"".join(archive.read(name) for name in archive.namelist())
-        text = archive.read("logs/0001.txt")
-
-    for name in (b"172.16.5", b"annabel", b"bignode17", b"fe80"):
-        assert name not in content
-    one, other, here = text.split()[-3:]
-    assert one != other
-    assert text.count(one) == 2
-    assert here == b"127.0.0.1"
-    assert chances(workerdiag.explain(logs=path)) == chances(first)
-
-
 @given(st.text(max_size=400))
 def test_hiding_moves_no_line(text):
     """Whatever is hidden, a line keeps its number."""
-    for anonymizer in (Anonymizer(redact=True), Anonymizer(redact=True, names=("node",))):
-        assert anonymizer.text(text).count("\n") == text.count("\n")
+    assert redact_object(text.encode()).count(b"\n") == text.count("\n")
 
 
 identities = st.builds(
@@ -336,17 +312,6 @@ def test_a_damaged_bundle_is_never_an_error_of_ours(data, tmp_path_factory):
 
     assert "workerdiag itself failed" not in diagnosis.summary
     assert str(diagnosis)
-
-
-def test_a_cut_off_bundle_still_gives_its_logs(saved):
-    """A zip archive has its list of contents at the end; without it what is whole is still found."""
-    content = saved.read_bytes()
-    cut = content[: content.rindex(b"logs/0001.txt", 0, content.index(b"PK\x01\x02")) + 200]
-
-    again = workerdiag.explain(logs=io.BytesIO(cut))
-
-    assert again.top.id == workerdiag.explain(logs=LogText(DIED)).top.id
-    assert any("cut off" in gap.detail for gap in again.gaps)
 
 
 @pytest.mark.slow

@@ -155,6 +155,7 @@ def test_bad_usage_and_nothing_readable_are_status_2(arguments, said):
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [("empty.log", b""), ("binary.log", bytes(range(256)) * 9), ("broken.log.gz", b"\x1f\x8bbroken")],
@@ -302,8 +303,8 @@ def test_every_command_helps_with_examples(path):
     assert not re.search(r"^  \w+ .*\.\.\.$", result.stdout, re.MULTILINE)  # no summary is cut
 
 
-#: Examples that need a cluster, a bucket or a watcher's state.
-WANTS_MORE = re.compile(r" demo| watch| mcp| triage |\.db")
+#: Examples that need a cluster, a bucket, a kit or a watcher's state.
+WANTS_MORE = re.compile(r" demo| watch| mcp| triage | replay |\.db")
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if re.search(r"^workerdiag (triage|fleet)", line)])

@@ -51,7 +51,7 @@ def test_the_exit_status_says_whether_anything_could_be_read(folder, tmp_path):
 def test_a_state_of_another_version_is_no_all_clear(tmp_path):
     """Nothing is said of losses where nothing can be read, and the state is left as it is."""
     path = tmp_path / "watch.db"
-    Store.open(path).close()
+    Store(path).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     result = run(path)

@@ -15,7 +15,7 @@ from support.notices import HOSTILE, sample_notice
 from support.simulated_feed import SimulatedFeed, death
 from workerdiag.cli import commands, main
 from workerdiag.cli.watch import notice_lines
-from workerdiag.watch import loop, watch_function
+from workerdiag.watch import loop, watcher
 from workerdiag.watch.case import blind_case
 from workerdiag.watch.loop import WatcherStatus
 from workerdiag.watch.store import Store
@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch):
 def state(tmp_path):
     """The state of a watcher that has one case."""
     path = tmp_path / "state.db"
-    store = Store.open(path)
+    store = Store(path)
     store.put_case(opened())
     store.close()
     return path
@@ -51,7 +51,7 @@ def simulated(monkeypatch):
     """Puts a simulated cluster in the place of each real one."""
 
     def simulate(feed):
-        monkeypatch.setattr(watch_function, "open_feed", lambda *_, **__: feed)
+        monkeypatch.setattr(watcher, "SchedulerFeed", lambda *_, **__: feed)
 
     return simulate
 
@@ -175,7 +175,7 @@ def test_what_cannot_work_is_said_before_anything_starts(run, arguments, monkeyp
 def test_a_state_of_another_version_is_left_alone(run, tmp_path):
     """Neither started from nor changed."""
     path = tmp_path / "state.db"
-    Store.open(path).close()
+    Store(path).close()
     content = bytearray(path.read_bytes())
     content[60:64] = (99).to_bytes(4, "big")  # PRAGMA user_version (https://sqlite.org/fileformat.html)
     path.write_bytes(content)
@@ -187,7 +187,7 @@ def test_a_state_of_another_version_is_left_alone(run, tmp_path):
 
 def test_a_second_watcher_is_told_who_has_the_state(run, state):
     """And the first one goes on."""
-    store = Store.open(state)
+    store = Store(state)
     store.file.take()
     result = run(ADDRESS, "--state", state)
     assert result.exit_code == 2
@@ -204,16 +204,16 @@ def test_status_lists_cases_and_says_that_nobody_watches(run, state):
 
 def test_status_of_a_watcher_at_work_is_a_success(run, state):
     """A health check may ask for it."""
-    store = Store.open(state)
+    store = Store(state)
     store.file.take()
     assert run("status", "--state", state).exit_code == 0
 
 
 def test_status_says_what_is_blind_and_what_was_given_up(run, state):
     """Both need somebody."""
-    store = Store.open(state)
+    store = Store(state)
     store.put_case(blind_case("prod", time.time(), "connection refused"))
-    store.enqueue(sample_notice(), ["slack:#dask"])
+    store.outbox.enqueue(sample_notice(), ["slack:#dask"])
     delivery, _ = store.outbox.claim("slack:#dask")
     store.outbox.note_dead(delivery.id, "wrong token")
     store.close()
@@ -226,8 +226,8 @@ def test_status_says_what_is_blind_and_what_was_given_up(run, state):
 
 def test_what_was_given_up_is_sent_again(run, state):
     """All of it, or that of a sink, or one; a watcher that runs meanwhile sends it."""
-    store = Store.open(state)
-    store.enqueue(sample_notice(), ["one", "two", "three"])
+    store = Store(state)
+    store.outbox.enqueue(sample_notice(), ["one", "two", "three"])
     ids = {}
     for sink in ("one", "two", "three"):
         ids[sink] = store.outbox.claim(sink)[0].id
@@ -236,16 +236,16 @@ def test_what_was_given_up_is_sent_again(run, state):
     assert run("resend", ids["one"], "--state", state).stdout == "1 notice will be sent again\n"
     assert run("resend", ids["one"], "--state", state).exit_code == 2
     assert run("resend", "--sink", "two", "--state", state).exit_code == 0
-    assert [each.sink for each in store.deliveries("pending")] == ["one", "two"]
+    assert [each.sink for each in store.outbox.stored("pending")] == ["one", "two"]
     assert run("resend", "--state", state).exit_code == 0
-    assert store.deliveries("dead") == ()
+    assert store.outbox.stored("dead") == ()
     store.close()
 
 
 def test_status_says_since_when_a_sink_hangs(run, state):
     """It is at one notice for longer than any sink should need."""
-    store = Store.open(state, clock=lambda: time.time() - 7200)
-    store.enqueue(sample_notice(), ["stuck"])
+    store = Store(state, clock=lambda: time.time() - 7200)
+    store.outbox.enqueue(sample_notice(), ["stuck"])
     store.outbox.claim("stuck")
     store.close()
     assert "has been sending one notice for 2 h" in " ".join(run("status", "--state", state).stdout.split())

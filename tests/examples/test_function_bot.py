@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from support.simulated_feed import SimulatedFeed, death
-from workerdiag.watch import watch_function
+from workerdiag.watch import watcher
 
 BOT = Path(__file__).parents[2] / "examples" / "function_bot.py"
 
@@ -14,7 +14,7 @@ BOT = Path(__file__).parents[2] / "examples" / "function_bot.py"
 def test_the_bot_tells_what_the_watcher_says(monkeypatch, tmp_path, capsys):
     """A worker died, and its cluster was closed: both are told, and the bot ends."""
     feed = SimulatedFeed([death(1, 100.0)], ends_at=300.0)
-    monkeypatch.setattr(watch_function, "open_feed", lambda *_, **__: feed)
+    monkeypatch.setattr(watcher, "SchedulerFeed", lambda *_, **__: feed)
     monkeypatch.setattr("sys.argv", ["function_bot.py", "tcp://scheduler:8786"])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(BOT), run_name="__main__")

@@ -21,9 +21,8 @@ from support.watched_deaths import (
     recorded,
     vanished,
 )
-from workerdiag.incidents import judge as judge_module
-from workerdiag.incidents.incident import WatchedDeath, watched_deaths
-from workerdiag.incidents.judge import judge, judge_standstill
+from workerdiag import incidents as judge_module
+from workerdiag.incidents import WatchedDeath, judge, judge_standstill, watched_deaths
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.model.identity import Identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workerdiag.incidents.judge import merge_log_excerpts
+from workerdiag.incidents import merge_log_excerpts
 from workerdiag.model.evidence import Event, LogChunk
 
 HEAD = "2026-11-21 10:02:0{},000 - distributed.nanny - INFO - "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import dask.config
 import pytest
+from distributed import Client
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from IPython.core.interactiveshell import InteractiveShell
@@ -121,3 +123,14 @@ def test_unloading_leaves_nothing_behind(shell, killed):
     shell.extension_manager.reload_extension("workerdiag")
     outputs, _ = run(shell, "raise killed", killed=killed)
     assert outputs[-1].data == ANSWER._repr_mimebundle_()
+
+
+def test_work_is_checked_before_it_runs_if_that_is_set(shell):
+    """The work of every client, until the extension is unloaded."""
+    shell.extension_manager.unload_extension("workerdiag")
+    usual = Client._graph_to_futures
+    with dask.config.set({"workerdiag.auto.check": "warn"}):
+        shell.extension_manager.load_extension("workerdiag")
+    assert Client._graph_to_futures is not usual
+    shell.extension_manager.unload_extension("workerdiag")
+    assert Client._graph_to_futures is usual

@@ -15,6 +15,7 @@ from distributed import Client, Future, LocalCluster
 import workerdiag
 
 from . import tasks
+from .forked import Kind
 from .kernel import LabCgroup
 from .processes import PATIENCE_S, Daemon, LabError, wait_until
 
@@ -26,6 +27,8 @@ NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 #: Dask gives up a task after its first death, which makes faults without repetition quick.
 IMPATIENT = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+#: Time for a busy machine: what an answer and a note take is left to benchmarks.
+PATIENT = {"workerdiag.explain.timeout": "30s", "workerdiag.note.timeout": PATIENCE_S}
 
 
 class Lab(contextlib.ExitStack):
@@ -50,7 +53,7 @@ class Lab(contextlib.ExitStack):
     def scheduler(self, **env: str) -> Daemon:
         """Start ``dask scheduler`` without waiting: workers and clients wait for it."""
         host, port = self.address.removeprefix("tcp://").split(":")
-        return self._start("scheduler", "--host", host, "--port", port, *NO_DASHBOARD, env=env)
+        return self._start("scheduler", "--host", host, "--port", port, *NO_DASHBOARD, env=env, kind="scheduler")
 
     def worker(
         self,
@@ -91,9 +94,12 @@ class Lab(contextlib.ExitStack):
         A nanny learns about 50 ms late that its worker is up. If the worker dies before, the nanny gives up
         instead of starting a new one.
         """
-        client = self.enter_context(Client(self.address, timeout=PATIENCE_S, set_as_default=False))
-        if workers:
-            client.wait_for_workers(workers, timeout=PATIENCE_S)
+        try:
+            client = self.enter_context(Client(self.address, timeout=PATIENCE_S, set_as_default=False))
+            if workers:
+                client.wait_for_workers(workers, timeout=PATIENCE_S)
+        except OSError as problem:  # closed connections and time-outs, before anything was provoked
+            raise LabError(f"the cluster did not start: {problem}") from problem
         if self._nannies:
             wait_until(
                 lambda: set(client.run(tasks.status, nanny=True).values()) == {"running"},
@@ -139,15 +145,16 @@ class Lab(contextlib.ExitStack):
         name: str,
         *arguments: str,
         env: Mapping[str, str],
-        kind: str | None = None,
+        kind: Kind,
         group: Path | None = None,
     ) -> Daemon:
-        daemon = Daemon(
-            [sys.executable, "-m", "dask", kind or name, *arguments],
-            log=self.folder / f"{name}.log",
-            env={**_environment(), "DASK_TEMPORARY_DIRECTORY": str(self.folder), **env},
-            group=group,
-        )
+        log = self.folder / f"{name}.log"
+        whole = {**_environment(), "DASK_TEMPORARY_DIRECTORY": str(self.folder), **env}
+        if group is None and all(each.startswith(("DASK_", "WORKERDIAG_")) for each in env):
+            daemon = Daemon.forked(kind, arguments, log=log, env=whole)
+        else:  # what is imported, or how, may differ
+            command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments]
+            daemon = Daemon(command, log=log, env=whole, group=group)
         self.callback(daemon.close)
         self.daemons[name] = daemon
         return daemon

@@ -13,10 +13,9 @@ from support.lab_logs import reported_texts, show_if_failed
 from workerdiag import Diagnosis
 
 from .catalogue import Aftermath
-from .cluster import Lab
+from .cluster import PATIENT, Lab
 from .faults import FAULTS
 from .kernel import UnavailableError
-from .processes import PATIENCE_S
 from .promises import check_agreement, check_note, check_promises
 from .surroundings import PLACES, Surroundings
 
@@ -29,8 +28,8 @@ _LAST_LINE = "last line"
 
 @pytest.fixture
 def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Yield an empty lab and clean it up; the time that a note takes is left to benchmarks."""
-    with dask.config.set({"workerdiag.note.timeout": PATIENCE_S}), Lab(tmp_path) as lab:
+    """Yield an empty lab and clean it up."""
+    with dask.config.set(PATIENT), Lab(tmp_path) as lab:
         request.node.stash[_LOGS] = lab
         yield lab
 

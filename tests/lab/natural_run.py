@@ -184,7 +184,7 @@ def answer(name: str, folder: str, after_death: bool, recorded: bool) -> None:  
             "handed": f"{type(asked.exc).__name__}: {asked.exc}"[:300] if asked.exc is not None else "",
         }
         with contextlib.suppress(workerdiag.WorkerdiagError):  # the disk may be full
-            diagnosis.save(home / BUNDLE, anonymous=True)
+            diagnosis.save(home / BUNDLE)
         unfinished = home / "answer.new"
         unfinished.write_text(json.dumps(said))
         unfinished.rename(home / "answer.json")

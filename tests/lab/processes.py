@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import psutil
+
+from .forked import ForkedProcess, Kind
 
 T = TypeVar("T")
 
@@ -68,7 +70,7 @@ class Daemon:
     ) -> None:
         self.log = log
         with log.open("wb") as sink:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] | ForkedProcess = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, str(group or ""), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -77,6 +79,14 @@ class Daemon:
                 cwd=log.parent,
                 start_new_session=True,  # one process group to end, which does not get pytest's ^C
             )
+
+    @classmethod
+    def forked(cls, kind: Kind, arguments: Sequence[str], *, log: Path, env: Mapping[str, str]) -> Self:
+        """Return ``dask scheduler`` or ``dask worker`` without the second that its imports take."""
+        self = cls.__new__(cls)
+        self.log = log
+        self._process = ForkedProcess(kind, arguments, log=log, env=env, import_path=env["PYTHONPATH"])
+        return self
 
     @property
     def pid(self) -> int:

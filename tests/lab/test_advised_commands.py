@@ -11,7 +11,9 @@ from distributed import Client, LocalCluster, wait
 
 import workerdiag
 
-pytestmark = pytest.mark.lab
+from .processes import PATIENCE_S
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 #: Commands of rules and shared advice that can be typed on a healthy cluster after a task failed.
 COMMANDS: dict[str, Callable[[Client, object], object]] = {
@@ -43,13 +45,13 @@ def test_what_we_advise_changes_no_answer():
     ):
         worker = _any_worker(client)
         os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGSEGV)
-        client.wait_for_workers(3, timeout=20)
+        client.wait_for_workers(3, timeout=PATIENCE_S)
         future = client.submit(divmod, 1, 0)
-        wait(future, timeout=20)
-        caught = future.exception(timeout=20)
+        wait(future, timeout=PATIENCE_S)
+        caught = future.exception(timeout=PATIENCE_S)
 
         def answers() -> list[object]:
-            found = [workerdiag.explain(caught, client), workerdiag.explain(client=client)]
+            found = [workerdiag.explain(each, client, timeout="30s") for each in (caught, None)]
             return [(each.outcome, each.top.id if each.top else None) for each in found]
 
         before = answers()

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 import workerdiag
+from support import watched_program
 from support.alertmanager import PROGRAM, Alertmanager
-from support.watch_kills import DyingCluster, Watchers
+from support.forking_program import ForkingProgram, moment_of
+from support.watch_kills import DyingCluster
 from workerdiag.watch import loop
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.case import WatchSettings
 from workerdiag.watch.sinks.alertmanager import AlertmanagerSink
 from workerdiag.watch.store import Store
 
@@ -112,17 +114,19 @@ def lost_in_kills(folder: Path, kills: int) -> tuple[list[str], int]:
     with (
         closing(DyingCluster()) as cluster,
         Alertmanager(folder) as alertmanager,
-        Watchers(cluster.address, str(state), alertmanager.url, "alertmanager") as watchers,
+        ForkingProgram(
+            watched_program.__file__, cluster.address, str(state), alertmanager.url, "alertmanager"
+        ) as watchers,
     ):
         with cluster.dying():
             for number in range(kills):
-                watchers.kill_one(alertmanager, is_new=number % 10 == 9)
+                watchers.kill_one(moment_of(alertmanager), is_new=number % 10 == 9)
         cluster.die()
-        watchers.finish()
+        watchers.finish("finish")
         with closing(sqlite3.connect(state)) as connection:
             in_cases = connection.execute("SELECT count(*) FROM death WHERE case_id IS NOT NULL").fetchone()[0]
-        with closing(Store.open(state)) as store:
-            stored, causes = store.deliveries(), {str(each.cause) for each in store.cases()}
+        with closing(Store(state)) as store:
+            stored, causes = store.outbox.stored(), {str(each.cause) for each in store.cases()}
         wait_until(lambda: not alertmanager.alerts(), "the end of all alerts")
         said = alertmanager.said()
         lost = [

@@ -47,11 +47,10 @@ def test_program():
 if __name__ == "__main__":
     test_program()
 """
-#: Its line that fails, and the cause of that.
-LINES = {
-    "client.submit(crash).result()": SEGFAULT,
-    "client.submit(crash, resources={'GPU': 1}).result(timeout=3)": "Tasks wait for a worker that fits them",
-}
+#: Its line that fails because a worker died, and one whose wait is over.
+DEADLY, VAIN = "client.submit(crash).result()", "client.submit(crash, resources={'GPU': 1}).result(timeout=3)"
+#: The cause of each.
+CAUSES = {DEADLY: SEGFAULT, VAIN: "Tasks wait for a worker that fits them"}
 
 
 @pytest.fixture
@@ -196,21 +195,23 @@ def test_an_asynchronous_client_gets_the_note_too(lab, ask):
     assert asyncio.run(scene()).startswith(f"Cause: {SEGFAULT}")
 
 
-@pytest.fixture(params=LINES)
+@pytest.fixture
 def program(lab, monkeypatch, request):
     """The program and its cause, for a cluster whose clients are given notes by one environment variable alone.
 
-    Another has them wait longer than two seconds, for a busy machine.
+    Another has them wait longer than two seconds, for a busy machine. The line that fails is `DEADLY` or a parameter.
     """
+    line = getattr(request, "param", DEADLY)
     lab.scheduler(**IMPATIENT)
     lab.worker()
     lab.client()
     monkeypatch.setenv("DASK_DISTRIBUTED__CLIENT__PRELOAD", "workerdiag.auto")
     monkeypatch.setenv("DASK_WORKERDIAG__NOTE__TIMEOUT", f"{PATIENCE_S}s")
     monkeypatch.setenv("IPYTHONDIR", str(lab.folder / "ipython"))
-    return textwrap.dedent(PROGRAM).format(address=lab.address, line=request.param), LINES[request.param]
+    return textwrap.dedent(PROGRAM).format(address=lab.address, line=line), CAUSES[line]
 
 
+@pytest.mark.parametrize("program", CAUSES, indirect=True)
 @pytest.mark.parametrize("command", [["-c"], ["-m", "IPython", "--colors=NoColor", "-c"]])
 def test_configuration_alone_puts_the_cause_in_a_programs_traceback(program, command):
     """Neither a script nor what is typed at IPython's prompt has to be changed."""

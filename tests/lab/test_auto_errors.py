@@ -18,7 +18,7 @@ import pytest
 from distributed import Client, as_completed, wait
 
 import workerdiag
-from workerdiag.api import answers, noted_calls
+from workerdiag.api import auto_notes, noted_calls
 from workerdiag.model.vocabulary import NOTE_START
 
 from . import natural, natural_tasks, tasks
@@ -179,7 +179,7 @@ def test_ctrl_c_while_work_goes_on_has_no_note(stage):
 
 def test_a_second_ctrl_c_ends_everything_at_once(stage, monkeypatch):
     """Whatever the answer to the first is about to do."""
-    monkeypatch.setattr(answers.Answers, "_explain", lambda *_: asyncio.sleep(60))
+    monkeypatch.setattr(auto_notes.Answers, "_explain", lambda *_: asyncio.sleep(60))
     client = stage.local()
     future = arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
     Pressing(after_s=2)
@@ -197,6 +197,7 @@ def test_a_time_out_of_a_task_is_its_own(stage):
     assert not note(caught.value)
 
 
+@pytest.mark.alone
 def test_polls_are_hardly_slowed(stage):
     """A loop of short time-outs, while work stands still: the answer comes to one of them, and none waits for it."""
     client = stage.local()
@@ -225,6 +226,7 @@ def test_a_client_that_is_made_later_reaches_nothing_and_says_why(stage):
     """The scheduler of the first client is gone by then."""
     client = stage.commands()
     stage.lab.daemons["scheduler"].close()
-    with pytest.raises(OSError, match="Timed out trying to connect") as caught:
+    patient = dask.config.set({"workerdiag.note.timeout": "20s"})  # nothing here is about time
+    with patient, pytest.raises(OSError, match="Timed out trying to connect") as caught:
         Client(client.scheduler.address, timeout=2)
     assert note(caught.value).startswith("Cause: Could not connect")

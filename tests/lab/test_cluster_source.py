@@ -21,6 +21,8 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 
+from .processes import PATIENCE_S
+
 pytestmark = pytest.mark.lab
 
 
@@ -122,7 +124,7 @@ def test_a_killed_task_is_told_as_such(evidence, killed):
 
 def test_deaths_are_found_without_an_exception(client, killed):
     """Without an exception at hand, the workers that were lost lately are the ones to ask about."""
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=PATIENCE_S)
     evidence = collect(client)
     removed = {each.identity.worker for each in of(Event, evidence) if each.topic.startswith("tcp://")}
     assert killed.last_worker.address in removed

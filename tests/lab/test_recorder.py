@@ -155,7 +155,7 @@ def test_the_nannys_memory_kill_names_the_line(lab):
 def test_the_nannys_memory_kill_names_what_held_the_memory(lab):
     """The variable that grew is named by type and size near the limit; a death of seconds has a curve."""
     client = recorded(lab, memory_limit="300MB")
-    error = raised(client.submit(tasks.grow, 600, 5, lab.mark(), key="grow"))
+    error = raised(client.submit(tasks.grow, 600, 1, lab.mark(), key="grow"))
     (message,) = reports(client)
     census = message.box.censuses[-1]
     held = census.objects[0]

@@ -17,13 +17,17 @@ from multiprocessing import get_context
 
 import dask
 import pytest
-from distributed import Client, Nanny, Scheduler, Worker
+from distributed import Client, KilledWorker, LocalCluster, Nanny, Scheduler, Worker
 
 from workerdiag.procfs_and_cgroups import process_memory
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import deliver
 from workerdiag.recorder.large_objects import estimated_bytes
+from workerdiag.recorder.recipes import Recipe, _Walk
+from workerdiag.recorder.rescue import FewerThreads
 from workerdiag.recorder.worker import LogCapture, OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.replay.child import run_spec
+from workerdiag.sources.internals import is_correcting_workers
 from workerdiag.wire import DEATH_TOPIC
 
 from .processes import PATIENCE_S
@@ -308,13 +312,229 @@ def test_a_scheduler_says_what_results_take():
             second = client.submit(len, first, key="count-1")
             await second
             load, count = scheduler.tasks["load-1"], scheduler.tasks["count-1"]
-            assert internals.inputs_of(count) == {load}
-            assert not internals.inputs_of(load)
+            assert count.dependencies == {load}
+            assert not load.dependencies
             assert 100_000 <= internals.result_bytes(load) < 101_000
-            assert {load, count} <= set(internals.stored_tasks(scheduler))
+            assert {load, count} <= set().union(*(each.has_what for each in scheduler.workers.values()))
             assert load.prefix.states["memory"] == 1
             assert load.prefix.nbytes_total >= 100_000
             assert load.prefix.duration_average >= 0
             assert estimated_bytes(load.run_spec) > 0
+
+    asyncio.run(run())
+
+
+def test_threads_are_lowered_on_workers_of_now_and_later_and_raised_again():
+    """`Scheduler.register_worker_plugin` reaches both; `WorkerState.nthreads` is what a worker compares with."""
+
+    async def run():
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Worker(scheduler.address, nthreads=3, host="127.0.0.1", dashboard=False) as first,
+        ):
+            await internals.add_worker_plugin(scheduler, FewerThreads(1))
+            async with Worker(scheduler.address, nthreads=3, host="127.0.0.1", dashboard=False) as later:
+                assert (first.state.nthreads, later.state.nthreads) == (1, 1)
+                await internals.remove_worker_plugin(scheduler, FewerThreads.name)
+                assert (first.state.nthreads, later.state.nthreads) == (3, 3)
+            await internals.remove_worker_plugin(scheduler, FewerThreads.name)  # there is none any more
+
+    asyncio.run(run())
+
+
+def test_a_task_waits_for_a_worker_with_a_resource_and_goes_back():
+    """`TaskState.resource_restrictions` counts when a worker is chosen, also for a task that a worker has."""
+
+    async def run():
+        options = {"nthreads": 1, "host": "127.0.0.1", "dashboard": False}
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Worker(scheduler.address, **options) as first,
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            busy = client.submit(time.sleep, 1, key="busy")
+            await until(lambda: "busy" in scheduler.tasks and scheduler.tasks["busy"].state == "processing")
+            future = client.submit(abs, -1, key="moved")
+            await until(lambda: "moved" in scheduler.tasks)
+            task = scheduler.tasks["moved"]
+            assert not internals.is_bound(task)
+            lift = internals.require_resource(scheduler, task, "big")
+            assert task.state == "no-worker"
+            assert internals.is_bound(task)
+            assert internals.unassigned_tasks(scheduler) == [task]
+            assert internals.unfinished_count(scheduler) == 2
+            assert internals.workers_with(scheduler, "big") == ()
+            lift()
+            assert task.state == "processing"
+            lift = internals.require_resource(scheduler, task, "big")
+            async with Worker(scheduler.address, resources={"big": 1}, **options) as big:
+                assert await future == 1
+                assert internals.workers_with(scheduler, "big") == (big.address,)
+                assert internals.has_resource(scheduler.workers[big.address], "big")
+                assert not internals.has_resource(scheduler.workers[first.address], "big")
+            lift()
+            assert not internals.is_bound(task)
+            await busy
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", ["processing", "no-worker"])
+def test_a_task_fails_with_a_reason(state):
+    """As when Dask gives up on it: the client gets KilledWorker, and whoever needs its result fails too."""
+
+    async def run():
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False) as worker,
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            resources = {"resources": {"none": 1}} if state == "no-worker" else {}
+            future = client.submit(time.sleep, 0.5, key="fails", **resources)
+            after = client.submit(str, future)
+            await until(lambda: "fails" in scheduler.tasks and scheduler.tasks["fails"].state == state)
+            task, last = scheduler.tasks["fails"], scheduler.workers[worker.address]
+            assert internals.fail_task(scheduler, task, last, 2, "because")
+            assert not internals.fail_task(scheduler, task, last, 2, "because")
+            for each in (future, after):
+                with pytest.raises(KilledWorker) as caught:
+                    await each
+                assert (caught.value.task, caught.value.__notes__) == ("fails", ["because"])
+                assert "on 2 different workers" in str(caught.value)
+            assert await client.submit(abs, -1) == 1
+
+    asyncio.run(run())
+
+
+def test_blame_is_taken_back_and_given_again():
+    """`TaskState.suspicious` and that of its prefix."""
+
+    async def run():
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            future = client.submit(abs, -1, key="abs-1")
+            await until(lambda: "abs-1" in scheduler.tasks)
+            task = scheduler.tasks["abs-1"]
+            internals.count_failures(task, 2)
+            assert (task.suspicious, task.prefix.suspicious) == (2, 2)
+            assert internals.uncount_failure(task)
+            assert (task.suspicious, task.prefix.suspicious) == (1, 1)
+            del future
+
+    asyncio.run(run())
+
+
+def test_a_cluster_starts_and_ends_a_worker_of_another_size():
+    """`SpecCluster.worker_spec` and `_correct_state`; what it gave up is started again when it is scaled."""
+
+    async def run():
+        options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "asynchronous": True}
+        async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
+            assert internals.startable_bytes(cluster) > 2**28
+            internals.start_worker(cluster, "big", 2**28, {"big": 1.0})
+            await client.wait_for_workers(2, timeout=PATIENCE_S)
+            # The scheduler knows of a worker before its nanny does.
+            await until(lambda: internals.address_of_worker(cluster, "big") is not None)
+            address = internals.address_of_worker(cluster, "big")
+            state = cluster.scheduler.workers[address]
+            assert (state.memory_limit, state.nthreads, dict(state.resources)) == (2**28, 1, {"big": 1.0})
+            # The nanny is started; the cluster may still be noting it.
+            await until(lambda: not is_correcting_workers(cluster))
+            await cluster.workers.pop("big").close()
+            cluster.scale(2)
+            await client.wait_for_workers(2, timeout=PATIENCE_S)
+            await internals.stop_worker(cluster, "big")
+            assert set(cluster.workers) == {0}
+        assert internals.startable_bytes(None) is None
+
+    asyncio.run(run())
+
+
+def test_a_cluster_keeps_the_nanny_of_a_lost_worker():
+    """`SpecCluster._update_worker_status` reads ``lost-worker-timeout`` as it is told of the loss."""
+
+    async def run():
+        options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "asynchronous": True}
+        impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"})
+        async with LocalCluster(**options) as cluster, Client(cluster, asynchronous=True) as client:
+            let_go = internals.keep_nannies(cluster, 600.0)
+            nanny = cluster.workers[0]
+            with impatient:
+                os.kill(nanny.pid, signal.SIGKILL)
+                await until(lambda: not cluster.scheduler_info["workers"])
+                await client.wait_for_workers(1, timeout=PATIENCE_S)
+                assert cluster.workers == {0: nanny}
+            let_go()
+            assert "_update_worker_status" not in vars(cluster)
+        assert internals.keep_nannies(None, 1.0) is None
+
+    asyncio.run(run())
+
+
+def test_a_specification_and_its_inputs_compute_a_task_again():
+    """`TaskState.run_spec` is on the scheduler as the caller made it, of ancestors too, and of each kind of task."""
+
+    def add(*numbers, more=0):
+        return sum(numbers) + more
+
+    async def later(number):
+        return number + 1
+
+    async def run():
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False),
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            scattered = await client.scatter(100)
+            first = client.submit(add, 1, more=10)
+            built = dask.delayed(add)(
+                dask.delayed(add)(1, 2, dask_key_name=("part", 0)), [3][0], dask_key_name="built"
+            )
+            last = client.submit(later, client.submit(add, first, scattered, client.compute(built), key="add"))
+            assert await last == 118
+            await until(lambda: scheduler.tasks[first.key].state in ("memory", "released"))
+            task = scheduler.tasks[last.key]
+            recipe = Recipe(worker="", at=0.0, tasks=(task.key,))
+            assert _Walk(recipe, [task]).is_over_by(time.monotonic() + PATIENCE_S)
+            assert recipe.gaps == {scattered.key: "no-recipe"}
+            assert {"add", "built", ("part", 0), first.key, last.key} == set(recipe.steps)
+            return recipe.steps, scattered.key, last.key
+
+    steps, scattered, last = asyncio.run(run())
+
+    def computed(key):
+        if key == scattered:
+            return 100
+        spec, inputs = steps[key]
+        return run_spec(spec, {each: computed(each) for each in inputs})
+
+    assert computed(last) == 118
+
+
+@pytest.mark.parametrize("of_all", [False, True], ids=["one client", "all clients"])
+def test_graphs_of_collections_are_seen_before_they_are_sent(of_all):
+    """`Client._graph_to_futures` is called by those that compute collections, and by no other that we count."""
+
+    async def run():
+        async with cluster(Worker) as (_, client):
+            seen = []
+            undo = internals.watch_graphs(
+                lambda sender, frame: seen.append((sender, frame.f_code.co_name)), None if of_all else client
+            )
+            assert undo is not None
+            work = dask.delayed(pow)(2, 3)
+            assert await client.compute(work) == 8
+            client.persist(work)
+            client.get({"x": (pow, 2, 3)}, "x", sync=False)
+            await client.submit(pow, 2, 3)
+            await client.gather(client.map(abs, [1]))
+            undo()
+            client.persist(work)
+            assert seen == [(client, "compute"), (client, "persist"), (client, "get")]
+            assert "_graph_to_futures" not in vars(client)
+            assert Client._graph_to_futures.__module__ == "distributed.client"
 
     asyncio.run(run())

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from pathlib import Path
 
 import dask
-import psutil
 import pytest
 from distributed import KilledWorker, LocalCluster
 
 import workerdiag
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.recorder.scheduler import HANDLER
-from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
@@ -233,35 +229,6 @@ def test_records_outlive_the_scheduler(lab):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"removal", "nanny-report"}
     assert [line["exit"]["status"] for line in lines if line["kind"] == "nanny-report"] == [3]
-
-
-def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
-    """With `SparePlatformDeaths` a task survives any number of orders, and no more crashes than before."""
-    client = recorded(lab, workers=3, allowed=1)
-    client.register_plugin(SparePlatformDeaths())
-
-    def suspicious(key, dask_scheduler):
-        return dask_scheduler.tasks[key].suspicious
-
-    future = client.submit(tasks.nap, 600, lab.mark(), key="nap")
-    for number in range(2):
-        pid = lab.running()
-        Path(lab.mark()).unlink()
-        daemon = next(each for name, each in lab.daemons.items() if name != "scheduler" and pid in _pids(each))
-        daemon.send(signal.SIGTERM)
-        daemon.ended()
-        lab.running()
-        wait_until(lambda: client.run_on_scheduler(suspicious, "nap") == 0, f"loss {number} to be spared")
-    assert future.status == "pending"
-    os.kill(lab.running(), signal.SIGKILL)
-    wait_until(lambda: client.run_on_scheduler(suspicious, "nap") == 1, "a crash to be counted")
-    time.sleep(0.5)
-    assert client.run_on_scheduler(suspicious, "nap") == 1
-
-
-def _pids(daemon):
-    """The worker below a nanny; none below one that has ended."""
-    return [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []
 
 
 def join(inputs, number, megabytes=0):

@@ -47,6 +47,7 @@ def test_a_crash_is_not_tried_again(lab, run):
     assert caught.value.__notes__[-1].startswith("do-not-retry: Segmentation fault")
 
 
+@pytest.mark.alone
 def test_work_whose_nanny_was_killed_is_tried_again(lab, run):
     """The nanny's end is no fault of the work, which succeeds on the next worker."""
     lab.scheduler(**IMPATIENT)

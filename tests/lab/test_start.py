@@ -29,7 +29,7 @@ def test_how_a_start_ended_comes_before_missing_workers(provoke, explain):
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        pytest.param("missing-module", "exception.missing-module", marks=common),
+        pytest.param("missing-module", "exception.missing-module", marks=[common, pytest.mark.alone]),
         ("failing-unpickle", "exception.deserialization"),
     ],
 )

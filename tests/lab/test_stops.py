@@ -61,7 +61,7 @@ def test_a_lifetime_that_ran_out(provoke, explain):
 @common
 def test_a_scheduler_that_was_killed(provoke, explain):
     """Nobody is left to ask, so the logs decide, and what could not be asked is a gap."""
-    diagnosis = explain(provoke("scheduler-killed"))
+    diagnosis = explain(provoke("scheduler-killed"), timeout="10s")
     assert named_cause(diagnosis) == "exit.scheduler-lost"
     assert {gap.reason for gap in diagnosis.gaps} & SILENT
 

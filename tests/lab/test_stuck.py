@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from time import sleep
-
 import pytest
+from distributed import Future
+
+import workerdiag
 
 from . import tasks
 from .catalogue import Aftermath
+from .processes import wait_until
 from .promises import named_cause
 
 pytestmark = pytest.mark.lab
@@ -33,6 +35,18 @@ def test_work_that_no_worker_may_take(provoke, explain):
     diagnosis = explain(provoke("unschedulable"))
     assert named_cause(diagnosis) == "standstill.unschedulable"
     assert diagnosis.deaths == ()
+
+
+def test_a_task_that_nobody_has_submitted_is_no_all_clear(lab):
+    """A future that was made from a key waits for a task that the scheduler does not know."""
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+    waits = Future("never-submitted", client)
+    diagnosis = workerdiag.explain(client=client)
+    assert named_cause(diagnosis) == "standstill.unknown-tasks"
+    assert diagnosis.deaths == ()
+    assert waits.status == "pending"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +105,18 @@ def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain)
     assert chances.get("standstill.no-workers", 0.0) < 0.1
 
 
+def begin_a_minute_ago(dask_worker):
+    """Make a worker's running tasks a minute older, by its own book."""
+    for task in dask_worker.state.executing:
+        task.start_time -= 61
+
+
+def idles_for_a_minute(dask_scheduler):
+    """Whether the scheduler has heard of a task that has run for a minute on a worker that does next to nothing."""
+    (worker,) = dask_scheduler.workers.values()
+    return worker.metrics["cpu"] < 10 and any(ran_s > 60 for ran_s in worker.executing.values())
+
+
 def test_there_is_no_all_clear_over_a_task_that_idles_for_a_minute(lab, explain):
     """It may wait for a lock that nobody opens, or for a slow disk: from outside these look alike."""
     lab.scheduler()
@@ -98,7 +124,8 @@ def test_there_is_no_all_clear_over_a_task_that_idles_for_a_minute(lab, explain)
     client = lab.client(workers=1)
     future = client.submit(tasks.nap, 100, lab.mark(), key="quiet")
     lab.running()
-    sleep(64)
+    client.run(begin_a_minute_ago)
+    wait_until(lambda: client.run_on_scheduler(idles_for_a_minute), "the next heartbeat")
     diagnosis = explain(Aftermath(client=client, facts={"futures": [future]}))
     assert diagnosis.outcome == "unknown"
     assert diagnosis.summary.startswith("1 task has run for more than a minute on workers that use hardly any")

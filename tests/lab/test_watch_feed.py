@@ -11,8 +11,8 @@ import pytest
 
 import workerdiag
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.incidents.judge import judge, judge_standstill
-from workerdiag.watch.feed import open_feed
+from workerdiag.incidents import judge, judge_standstill
+from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
 
 from . import tasks
 from .cluster import raised
@@ -27,8 +27,8 @@ both = pytest.mark.parametrize("recorder", [True, False], ids=["recorder", "even
 class Follower:
     """A feed with an event loop and a cursor of its own, as a watcher has them."""
 
-    def __init__(self, target, **options):
-        self.feed = open_feed(target, **options)
+    def __init__(self, target):
+        self.feed = SchedulerFeed(target)
         self.cursor = None
         self.followed = []
         self._loop = asyncio.new_event_loop()
@@ -246,12 +246,13 @@ def idle_scheduler(lab, recorder):
 
 
 @both
-def test_tasks_that_no_worker_takes_are_a_standstill(lab, recorder):
+def test_tasks_that_no_worker_takes_are_a_standstill(lab, recorder, monkeypatch):
     """Though nothing died; it is judged, and over once a worker comes."""
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]")
     client = lab.client(workers=0)
     future = client.submit(tasks.nap, 0.0, key="wait")
-    with Follower(lab.address, standstill_s=0.5) as follower:
+    monkeypatch.setattr(scheduler_feed, "STANDSTILL_S", 0.5)
+    with Follower(lab.address) as follower:
         batch = wait_until(lambda: _with_standstill(follower), "a standstill")
         incident = judge_standstill(batch.standstill, when=batch.now, timeout_s=PATIENCE_S)
         assert incident.diagnosis.outcome == "explained"
@@ -267,7 +268,7 @@ def _with_standstill(follower):
 
 
 @both
-def test_paused_workers_are_a_standstill(lab, recorder):
+def test_paused_workers_are_a_standstill(lab, recorder, monkeypatch):
     """All of them hold more memory than they may, so no task starts."""
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]")
     lab.worker(
@@ -280,7 +281,8 @@ def test_paused_workers_are_a_standstill(lab, recorder):
     client = lab.client(workers=0)
     wait_until(lambda: _statuses(client) == {"paused"}, "the worker to pause")
     future = client.submit(tasks.nap, 0.0, key="wait")
-    with Follower(lab.address, standstill_s=0.5) as follower:
+    monkeypatch.setattr(scheduler_feed, "STANDSTILL_S", 0.5)
+    with Follower(lab.address) as follower:
         batch = wait_until(lambda: _with_standstill(follower), "a standstill")
         incident = judge_standstill(batch.standstill, when=batch.now, timeout_s=PATIENCE_S)
         assert incident is not None

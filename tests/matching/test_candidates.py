@@ -75,11 +75,13 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
 def test_most_lines_of_distributed_are_known_by_their_bytes():
     """So that a worker that dies ten thousand times is quick to look through."""
     line = b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
+    data = line * 3 + b"2026-05-04 11:22:33"
     [one, two, last] = find_candidates(
-        line * 3, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
+        data, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
     )
+    [end] = find_candidates(line, 0, _hits_at([80]), lambda *_: ("x",))
 
-    assert one.message == two.message == parse_line(line.rstrip()).message.encode()
+    assert one.message == two.message == end.message == parse_line(line.rstrip()).message.encode()
     assert last.message is None  # who knows what follows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.patterns import is_over_lines, is_within_line, is_within_message
+from workerdiag.matching.patterns import is_over_lines, is_within_message
 
 
 @pytest.mark.parametrize(
@@ -37,23 +37,3 @@ def test_which_patterns_need_a_second_line(text, expected):
 def test_what_is_one_match_among_messages(text, expected):
     """A message among others begins and ends lines, not texts."""
     assert is_within_message(text) is expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (r"Removed? worker '?(?P<worker>\w+://[\w.:-]+\d)'?[ \t]*(?m:$)", True),
-        (r"killed by [^\n]{1,9}(?:signal|SIG\w+)\b", True),
-        (r"killed by [^x]", False),
-        (r"killed\s+by", False),
-        (r"killed\Wby", False),
-        (r"killed[\s\S]*by", False),
-        (r"(?s:killed.by)", False),
-        (r"killed$", False),
-        (r"(?m:^)killed", False),
-        (r"killed\nby", False),
-    ],
-)
-def test_which_patterns_stay_within_a_line(text, expected):
-    """A pattern that may reach over a line end, or minds where the text begins or ends, is looked for in messages."""
-    assert is_within_line(text) is expected

@@ -11,37 +11,36 @@ from workerdiag.model.stop_reasons import (
     is_dask_stop_request,
     is_retirement,
     is_stop_request,
-    is_stop_request_beyond_tasks,
     may_retire,
 )
 
-#: Reason: whether somebody asked, whether Dask did, whether it was surely not a task.
+#: Reason: whether somebody asked, and whether Dask did.
 REASONS = {
-    "signal-15": (True, False, True),
-    "scheduler-close": (True, True, True),
-    "scheduler-retire": (True, True, True),
-    "scheduler-remove-worker": (True, True, False),
-    "retire-workers-1795249445.79": (True, True, True),
-    "client-restart-1795249445.79": (True, True, False),
-    "nanny-close-gracefully": (True, True, True),
-    "nanny-plugin-environ-restart": (True, True, True),
-    "nanny-kill": (True, True, False),
-    "nanny-restart": (True, True, False),
-    "worker-close": (True, False, False),
-    "worker-close-gracefully": (True, True, False),
-    "worker-lifetime-reached": (True, True, True),
-    "out of the way, please": (True, False, False),
-    "worker-handle-scheduler-connection-broken": (False, False, False),
-    "check-worker-ttl-1795249445.79": (False, False, False),
-    "nanny-start-failed": (False, False, False),
-    "": (False, False, False),
+    "signal-15": (True, False),
+    "scheduler-close": (True, True),
+    "scheduler-retire": (True, True),
+    "scheduler-remove-worker": (True, True),
+    "retire-workers-1795249445.79": (True, True),
+    "client-restart-1795249445.79": (True, True),
+    "nanny-close-gracefully": (True, True),
+    "nanny-plugin-environ-restart": (True, True),
+    "nanny-kill": (True, True),
+    "nanny-restart": (True, True),
+    "worker-close": (True, False),
+    "worker-close-gracefully": (True, True),
+    "worker-lifetime-reached": (True, True),
+    "out of the way, please": (True, False),
+    "worker-handle-scheduler-connection-broken": (False, False),
+    "check-worker-ttl-1795249445.79": (False, False),
+    "nanny-start-failed": (False, False),
+    "": (False, False),
 }
 
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_reason_says_who_asked(reason):
-    """Who asked decides whether a death is looked into, and whether it counts against tasks."""
-    asked = is_stop_request(reason), is_dask_stop_request(reason), is_stop_request_beyond_tasks(reason)
+    """Who asked decides whether a death is looked into."""
+    asked = is_stop_request(reason), is_dask_stop_request(reason)
     assert asked == REASONS[reason]
 
 

@@ -17,7 +17,6 @@ from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.deaths import DeathRing
 from workerdiag.recorder.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler import HANDLER, RecorderScheduler
-from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import DeathReport, RemovalRecord, decode_message
 from workerdiag.wire.plain import to_plain
@@ -31,6 +30,7 @@ class Task:
     def __init__(self, key, suspicious=0, state="processing"):
         self.key, self.suspicious, self.state = key, suspicious, state
         self.prefix = SimpleNamespace(suspicious=suspicious)
+        self.dependencies, self.nbytes = set(), -1
 
 
 class Scheduler:
@@ -60,6 +60,7 @@ class Scheduler:
             metrics={"memory": 5_000_000, "num_fds": 20, "spilled_bytes": {"memory": 0, "disk": 9}},
             executing={self.tasks[key]: 1.5 for key in executing},
             long_running=set(),
+            has_what={},
             processing={},
         )
         for plugin in self.plugins:
@@ -275,10 +276,9 @@ def test_nothing_is_left_behind_when_it_is_closed(plugin):
     assert scheduler.events[-1][1]["is_recording"] is False
 
 
-@pytest.mark.parametrize("kind", [RecorderScheduler, SparePlatformDeaths])
-def test_it_does_nothing_per_task(kind):
+def test_it_does_nothing_per_task():
     """What the scheduler calls for each transition of a task costs no Python frame, and takes any arguments."""
-    plugin = pickle.loads(pickle.dumps(kind()))
+    plugin = pickle.loads(pickle.dumps(RecorderScheduler()))
     assert not hasattr(plugin.transition, "__code__")
     assert not plugin.transition("x", "waiting", "memory", stimulus_id="s", worker=WORKER, nbytes=1)
 
@@ -394,79 +394,6 @@ def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatc
         appender.close()
     assert {part for part, _ in notes} == {"journal"}
     assert "secret" not in "".join(why for _, why in notes)
-
-
-@pytest.fixture
-def sparing():
-    """A scheduler that spares what is not the tasks' doing."""
-    return started(SparePlatformDeaths())
-
-
-def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
-    """What Dask counted at the removal is taken back when the nanny says so."""
-    sparing.join(WORKER)
-    sparing.remove(WORKER, ["load", "wait"])
-    assert sparing.tasks["load"].suspicious == 1
-    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-closing", nanny_status="closing"))
-    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-closing", nanny_status="closing"))
-    assert [task.suspicious for task in sparing.tasks.values()] == [0, 0]
-    assert [task.prefix.suspicious for task in sparing.tasks.values()] == [0, 0]
-
-
-def test_a_worker_that_announced_why_it_closes_does_not_count(sparing):
-    """A signal to a worker, or its lifetime, is known before the removal."""
-    sparing.join(WORKER)
-    sparing.log_event(WORKER, {"action": "closing-worker", "reason": "signal-15"})
-    sparing.remove(WORKER, ["load"])
-    assert sparing.tasks["load"].suspicious == 0
-
-
-def test_a_host_that_the_platform_took_does_not_count(sparing):
-    """Whoever watches the platform may say which host it took."""
-    sparing.join(WORKER)
-    sparing.join("tcp://10.0.0.40:1001")
-    sparing.remove(WORKER, ["load"])
-    sparing.remove("tcp://10.0.0.40:1001", ["wait"])
-    sparing.log_event(DEATH_TOPIC, {"kind": "platform", "address_host": "10.0.0.4", "cause": "spot interruption"})
-    assert (sparing.tasks["load"].suspicious, sparing.tasks["wait"].suspicious) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("facts", "stimulus_id"),
-    [
-        ({"exit": {"signal": 9}}, "handle-worker-cleanup-1"),
-        ({"exit": {"signal": 15}}, "handle-worker-cleanup-1"),
-        ({"stop_requested": "nanny-kill", "is_memory_terminated": True}, "handle-worker-cleanup-1"),
-        ({"stop_requested": "nanny-kill", "pid": 8}, "handle-worker-cleanup-1"),
-        ({"stop_requested": "nanny-kill", "worker_address": OTHER}, "handle-worker-cleanup-1"),
-        ({"stop_requested": "nanny-kill"}, "check-worker-ttl-1"),
-    ],
-)
-def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
-    """Kills, memory, silence and what is told of another process are no ground for sparing."""
-    sparing.join(WORKER)
-    sparing.remove(WORKER, ["load"], stimulus_id=stimulus_id)
-    sparing.log_event(DEATH_TOPIC, {**nanny_says(), **facts})
-    assert sparing.tasks["load"].suspicious == 1
-
-
-def test_a_task_that_dask_gave_up_on_stays_so(sparing):
-    """KilledWorker cannot be taken back."""
-    task = sparing.tasks["load"]
-    task.suspicious, task.state = 3, "erred"
-    sparing.join(WORKER)
-    sparing.remove(WORKER, ["load"])
-    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-kill"))
-    assert task.suspicious == 4
-
-
-def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
-    """The loss belongs to the task that had it."""
-    sparing.join(WORKER)
-    sparing.remove(WORKER, ["load"])
-    sparing.tasks["load"] = Task("load", suspicious=1)
-    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-kill"))
-    assert sparing.tasks["load"].suspicious == 1
 
 
 # ------------------------------------------------------------------------- sizes of killed tasks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import io
-import json
 import logging
 import os
 import signal
@@ -18,9 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Client, LocalCluster
+from msgpack import unpackb
 
 from workerdiag import procfs_and_cgroups
 from workerdiag.recorder import internals, recording, sampler, worker
+from workerdiag.recorder.box.layout import FIELDS
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.internals import get_recording, set_recording
 from workerdiag.recorder.nanny import NannyRecording
@@ -38,6 +39,10 @@ class Notes:
         self.samples = []
         self.lags = []
         self.censuses = []
+        self.identity = {}
+
+    def identify(self, **changes):
+        self.identity |= changes
 
     def started(self, slot, key, thread_id, thread_name):
         assert slot not in self.running
@@ -57,7 +62,7 @@ class Notes:
         self.lags.append((loop_s, gil))
 
     def census(self, data):
-        self.censuses.append(json.loads(data))
+        self.censuses.append(dict(zip(FIELDS["objects"], unpackb(data), strict=True)))
 
 
 @pytest.fixture
@@ -402,7 +407,7 @@ def test_without_a_limit_nothing_is_looked_for(notes):
 def test_a_census_has_room_for_the_largest(notes):
     """What is too much for the box is left out from the end."""
     objects = [{"name": f"x{n}", "type": "list", "size_bytes": 100 - n, "module": "m" * 60} for n in range(60)]
-    told = json.loads(sampler.encode_census({"at": 1.0}, objects))["objects"]
+    told = unpackb(sampler.encode_census((1.0,), objects))[-1]
     assert 10 < len(told) < 60
     assert told == objects[: len(told)]
 
@@ -429,7 +434,8 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
     monkeypatch.setattr("pathlib.Path.open", gone)
     monkeypatch.setattr("io.FileIO", gone)
     monkeypatch.setattr(os, "scandir", gone)
-    assert sampler.ProcessMemory().read() is sampler.host_available_bytes() is sampler.open_files() is None
+    assert sampler.ProcessMemory().read() is sampler.open_files() is None
+    assert procfs_and_cgroups.host_available_bytes() is None
     assert procfs_and_cgroups.cgroup_lines() == []
     assert procfs_and_cgroups.find_memory_group() is None
 
@@ -607,3 +613,21 @@ print(*(set(sys.modules) - before))
         name.startswith(("workerdiag.recorder", "workerdiag.procfs_and_cgroups", "workerdiag.wire"))
         for name in ours
     )
+
+
+def test_the_packages_of_a_worker_are_noted_the_largest_first():
+    """A replay imports them; a part of a package by itself where much of it is loaded, as of Dask."""
+    loaded = ["os", "os.path", "workerdiag", "_thing", "numpy", *(f"numpy.part{n}" for n in range(30)), "dask"]
+    loaded += ["dask.array", *(f"dask.array.part{n}" for n in range(12)), "dask.base", "click"]
+    assert sampler.loaded_packages(loaded) == "numpy dask dask.array click"
+
+
+def test_packages_that_are_loaded_later_are_noted():
+    """At the next sample."""
+    box = Notes()
+    watch = sampler.Sampler(a_worker(active_threads={}), box, bool)
+    watch._sample_once(1, 0.0)
+    assert "pytest" in box.identity["modules"].split()
+    box.identity.clear()
+    watch._sample_once(2, 0.0)
+    assert box.identity == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import typing
@@ -26,7 +25,6 @@ from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import Identity
-from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.redaction import secrets
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import HIDDEN, redact_text
@@ -243,24 +241,6 @@ def test_patterns_of_the_room_nest_no_quantifiers():
     nested = re.compile(r"(?<!\\)\((?:\?:)?[^()\[\]]*[^\\()\[\]][*+][^()\[\]]*\)[*+]")
     room = Path(workerdiag.__file__).parent / "redaction"
     assert [path.name for path in room.glob("*.py") if nested.search(path.read_text(encoding="utf-8"))] == []
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_a_black_box_is_printed_without_its_secrets(tmp_path, form):
-    """Not in its last lines, the keys of its tasks or its state."""
-    box = BoxWriter.create(tmp_path, size_bytes=2**14, slots=2, worker="tcp://10.0.0.4:34937")
-    box.started(0, f"load(password={SECRET})", 1, "a")
-    box.stage("closing", f"token={SECRET}")
-    box.line(TEXT.encode())
-    try:
-        shown = CliRunner().invoke(main, ["blackbox", "--format", form, str(box.path)])
-    finally:
-        box.close(remove=True)
-
-    assert shown.exit_code == 0
-    assert HIDDEN in shown.stdout
-    assert SECRET not in shown.output
 
 
 def test_only_what_has_no_secret_is_remembered(monkeypatch):

@@ -119,6 +119,38 @@ def test_small_pieces_are_not_made_smaller():
     assert not [each for each in diagnosis.cures if each.kind == "piece-size"]
 
 
+def test_pieces_that_become_far_larger_are_made_as_small_as_it_takes():
+    """A function that makes sixty columns of one: the sum of the change is below the limit."""
+    rows = 750_000
+    source = event(
+        "workload-step",
+        name="frompandas",
+        is_source=True,
+        piece_bytes=rows * 8,
+        rows=rows,
+        row_bytes=8,
+        pieces=4,
+        argument="npartitions",
+    )
+    wide = event(
+        "workload-step",
+        name="spread",
+        is_opaque=True,
+        inputs=1,
+        inputs_bytes=rows * 8,
+        piece_bytes=rows * 480,
+        rows=rows,
+        row_bytes=480,
+        pieces=4,
+    )
+    diagnosis = found(event("workload", kinds="dataframe", gathered=True), source, wide)
+
+    cure = diagnosis.cures[0]
+    assert cure.kind == "piece-size"
+    assert cure.value < MIB
+    assert 100 * MIB + 2 * cure.value * (1 + 60 + 2 * 180) <= 0.6 * LIMIT
+
+
 def test_tasks_that_held_the_same_each_time_had_all_they_wanted():
     """Then half as many need half as much, and the size for all of them is known."""
     futures = event("workload", place="main (work.py:12)", gathered=True, futures=8)
@@ -422,6 +454,52 @@ def test_few_rows_of_which_a_merge_makes_many_are_no_buffers():
 
     assert diagnosis.memory.reason == "skew"
     assert "drop_duplicates('station')" in diagnosis.cures[0].change
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "reason"), [(0.002, "skew"), (0.4, "shuffle-buffers"), (None, "shuffle-buffers")]
+)
+def test_what_sources_made_in_no_time_is_little(mean_s, reason):
+    """The rows that a function makes are not known, but in two milliseconds it cannot have made many."""
+    sources = [
+        event("workload-step", name=name, is_source=True, is_opaque=True, row_bytes=16, pieces=4)
+        for name in ("orders", "customers")
+    ]
+    times = [event("task-duration", kind=name, mean_s=mean_s) for name in ("orders", "customers") if mean_s]
+    step = event("workload-step", name="merge", by_key=True, key="country", pieces=4, row_bytes=24)
+    needs = event("task-needs", key="hashjoinp2p-1", kind="hashjoinp2p")
+    call = event("workload", gathered=True, kinds="dataframe", sources=2)
+    diagnosis = found(call, *sources, step, needs, *times)
+
+    assert diagnosis.memory.reason == reason
+    more = event("workload", gathered=True, kinds="dataframe", sources=3)  # of the third nothing is known
+    assert found(more, *sources, step, needs, *times).memory.reason == "shuffle-buffers"
+
+
+def test_what_waits_for_all_that_workers_died_of_brings_it_together():
+    """Workers kept the results for it: that many were finished before is no leak."""
+    call = event("workload", gathered=True, kinds="", futures=1)
+    killed = event("task-needs", key="load-7", kind="load", finished=30, suspicious=6)
+    waits = event("task-needs", key="finalize-1", kind="finalize", inputs=20, inputs_bytes=900 * MIB)
+    diagnosis = found(call, killed, waits)
+
+    assert diagnosis.memory.reason == "brought-together"
+    assert diagnosis.cures[0].kind == "do-not-collect"
+    assert found(call, killed).memory.reason == "leak"
+
+
+def test_of_a_standstill_the_kind_that_lost_workers_had_is_what_they_died_of():
+    """Nothing was raised: the task that is waited for never ran, and those that exchange rows did."""
+    step = event("workload-step", name="setindex", by_key=True, key="day", pieces=90)
+    awaited = event("task-needs", key="total-1", kind="total", inputs=3, suspicious=0)
+    kinds = [
+        event("task-needs", kind="load", suspicious=1),
+        event("task-needs", kind="shuffle-transfer", suspicious=9),
+    ]
+    diagnosis = found(event("workload", gathered=True, kinds="dataframe"), step, awaited, *kinds)
+
+    assert diagnosis.memory.reason == "shuffle-buffers"
+    assert [each.kind for each in diagnosis.cures] == ["piece-size", "threads"]
 
 
 @pytest.mark.parametrize("each_bytes", [400 * MIB, 20 * MIB])

@@ -127,6 +127,7 @@ def test_the_number_survives_json():
     assert content.pop("unlisted_deaths") == {"count": 0, "maybe_more": False}
 
 
+@pytest.mark.slow
 def test_a_bundle_that_did_not_keep_all_evidence_says_at_least(tmp_path):
     """Of ten thousand deaths it keeps the first and the last; read again it does not tell these as all."""
     found = explain(sources=[Known(6000)], timeout="300s")

@@ -47,6 +47,15 @@ def test_the_present_is_told_beside_a_death():
     )
 
 
+def test_a_cluster_that_gave_up_its_workers_is_told_how_to_start_them():
+    """A LocalCluster ends the nanny of a worker that happens to be starting again, and then work waits for ever."""
+    cluster = Event(topic="cluster", fields={"type": "LocalCluster", "workers_wanted": 3, "workers_given_up": 2})
+    lines = present_lines(diagnose([STATE, QUEUED, cluster], BOOK).present)
+    assert lines[0] == (
+        "The cluster gave up 2 of its 3 workers and starts no others by itself: client.cluster.scale(3)"
+    )
+
+
 def test_an_idle_cluster_has_no_present():
     """Nothing is unfinished and everybody is well; without a client nobody could be asked."""
     assert diagnose([STATE], BOOK).present is None

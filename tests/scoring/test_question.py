@@ -235,15 +235,17 @@ def test_a_failure_that_a_log_would_explain_is_explained_of_the_exception(type_,
     assert advised in found.next_steps[0].command
 
 
-def test_a_call_that_waits_for_itself_is_no_all_clear():
-    """No task is there, every worker is well, and reading what a thread of the program computes does not end."""
-    gap = Gap(source="the caller's collections", place="workload", reason="timed-out", detail="it did not return")
-    looked = [Inspected(place="scheduler events"), Inspected(place="task states"), state()]
-    assert diagnose(looked, BOOK).outcome == "no-death"
-    found = diagnose([*looked, gap], BOOK)
-    assert found.outcome == "unknown"
-    assert "waits in a call of its own" in found.summary
-    assert "repartition" in found.next_steps[0].inspect
+def test_work_that_the_scheduler_does_not_know_is_no_all_clear():
+    """No task is there and every worker is well, but the client waits for tasks whose graph has not been read."""
+    looked = [Inspected(place="scheduler events"), Inspected(place="task states")]
+    assert diagnose([*looked, state()], BOOK).outcome == "no-death"
+    reads = diagnose([*looked, state(waiting_tasks=1, unknown_tasks=1)], BOOK)
+    assert reads.outcome != "no-death"
+    waits = state(waiting_tasks=1, unknown_tasks=1, graph_waits_at="npartitions (_expr.py:446)")
+    found = diagnose([*looked, waits], BOOK)
+    assert found.top.id == reads.causes[0].id == "standstill.unknown-tasks"
+    assert found.top.probability > reads.causes[0].probability
+    assert "npartitions" in found.top.mitigations[0].example
 
 
 def test_workers_that_left_as_asked_after_a_death_are_why_there_are_none():

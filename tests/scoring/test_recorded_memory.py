@@ -88,6 +88,16 @@ def test_what_one_task_asked_for_is_a_number_that_is_enough():
     assert 90 * MIB + 2400 * MIB < 0.85 * cure.value < 3200 * MIB
 
 
+def test_it_has_to_be_enough_for_as_many_as_a_worker_begins():
+    """Where workers died of others like it too, each alone: with more room they run beside each other."""
+    other = TasksAtLoss(identity=Identity(worker=WORKER, pid=8101), tasks=("load-8",), exact=True)
+    diagnosis = diagnosed(course((9, 90, 0, 120), (10.2, 200, 0, 2520), (11, 960, 0, 2520)), CALL, other)
+
+    (cure,) = diagnosis.cures
+    assert "2 x 2.34 GiB asked for" in cure.why
+    assert 0.85 * cure.value > 90 * MIB + 2 * 2400 * MIB
+
+
 def test_who_has_the_recorder_is_not_told_to_install_it():
     """What it did not see it will not see the next time either."""
     diagnosis = diagnosed(bit_by_bit(), CALL)
@@ -226,6 +236,7 @@ def test_data_that_a_task_brought_with_it_are_data_in_the_graph():
     diagnosis = diagnosed(course((9, 90, 0, 120), (11, 960, 0, 1000)), CALL, facts=(facts,))
 
     assert diagnosis.memory.reason == "data-in-graph"
+    assert "scatter np.asarray(" in diagnosis.cures[0].change  # a long list is sent item by item
 
 
 def test_data_that_wait_with_their_tasks_do_not_leak():

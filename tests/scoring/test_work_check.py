@@ -117,3 +117,47 @@ def test_what_must_go_to_disk_is_told_with_the_room_there():
 def test_copies_of_a_function_of_ones_own_are_not_known():
     """It says so."""
     assert "What add needs besides its pieces is not known" in str(checked(array(8 * MIB, is_opaque=True)))
+
+
+def text(text_bytes, piece, least_share=0.5, **more):
+    """A step that reads text into frames of which only bounds are known."""
+    fields = {"inputs_bytes": text_bytes * MIB, "inputs": 1, "piece_bytes": piece * MIB, "rows": 1000, "pieces": 9}
+    return event(
+        "workload-step",
+        name="read-csv",
+        is_source=True,
+        argument="blocksize",
+        least_share=least_share,
+        row_bytes=20,
+        **fields,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("piece", "grade"), [(40, "fits"), (60, "tight"), (150, "not-known"), (300, "too-many-threads")]
+)
+def test_bounds_that_do_not_agree_are_no_answer(piece, grade):
+    """An alarm needs the lower one, an all-clear the upper one."""
+    found = checked(text(24, piece), call={"kinds": "dataframe"})
+    assert found.grade == grade
+    assert ("bounds" in found.why) == (piece >= 150)
+
+
+def test_a_result_of_which_only_the_upper_bound_is_too_big_is_no_alarm():
+    """A filter may leave nothing of it."""
+    assert checked(array(8 * MIB), call={"result_bytes": 400 * MIB, "result_least_bytes": 0}).grade == "not-known"
+    found = checked(array(8 * MIB), call={"result_bytes": 400 * MIB, "result_least_bytes": 300 * MIB})
+    assert found.grade == "result-too-big"
+
+
+def test_text_is_cut_by_its_own_size():
+    """The caller gives the bytes of text, the sum has what they become."""
+    made = "df = dd.read_csv('a.csv', blocksize=None)"
+    found = checked(text(200, 400, made_by=made, variable="df"), call={"kinds": "dataframe"})
+    cure = found.cures[0]
+    assert (cure.kind, cure.change.split("   #")[0]) == (
+        "piece-size",
+        f"df = dd.read_csv('a.csv', blocksize={cure.value})",
+    )
+    assert 100 * MIB + 2 * cure.value / (200 * MIB) * (200 + 400 + 400) * MIB <= 0.6 * LIMIT

@@ -201,7 +201,7 @@ def busy(monkeypatch):
     """A cluster that is busy at first, and no recorder."""
     monkeypatch.setattr(discovery, "ClusterSource", Busy)
     monkeypatch.setattr(Busy, "rounds", 0)
-    monkeypatch.setattr(discovery.Discovery, "_recorder", lambda _: SimpleNamespace(name="none", collect=nothing))
+    monkeypatch.setattr(discovery, "RecorderSource", lambda *_, **__: SimpleNamespace(name="none", collect=nothing))
     return SimpleNamespace(asynchronous=False)
 
 

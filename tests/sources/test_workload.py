@@ -12,6 +12,7 @@ from workerdiag.model.evidence import Event, Gap
 from workerdiag.sources.workload.pieces import array_layers, frame_layers
 from workerdiag.sources.workload.source import workload_evidence
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 np = pytest.importorskip("numpy")
@@ -244,12 +245,12 @@ def test_a_step_gives_what_it_leaves_in_memory(made, name, piece_bytes):
     assert steps[name].piece_bytes == piece_bytes
 
 
-def test_a_source_of_unknown_size_is_told_beside_a_known_one(tmp_path):
+def test_a_source_of_unknown_size_is_told_beside_a_known_one():
     """Else nobody knew that something is not known."""
-    (tmp_path / "a.csv").write_text("k,w\n1,2\n")
-    known = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
-    _, steps = computed(lambda: known.merge(dd.read_csv(tmp_path / "a.csv")).compute(scheduler=scheduler))
-    assert [each["piece_bytes"] for each in steps.values() if each["is_source"]] == [250 * 16, None]
+    known = dd.from_pandas(pd.DataFrame({"name": ["row 0"] * 1000, "v": range(1000)}), npartitions=4)
+    unknown = dd.from_map(named_rows, range(2), meta={"name": "object", "amount": "f8"})
+    _, steps = computed(lambda: known.merge(unknown, on="name").compute(scheduler=scheduler))
+    assert [bool(each["piece_bytes"]) for each in steps.values() if each["is_source"]] == [True, False]
 
 
 def test_a_statement_that_still_runs_has_made_nothing():
@@ -352,3 +353,29 @@ def test_the_task_with_most_inputs_is_known_by_the_schedulers_name():
     numbers = bag.from_sequence(range(40), npartitions=20)
     call, _ = computed(lambda: numbers.fold(max).compute(scheduler=scheduler))
     assert (call["widest_kind"], call["widest_inputs"]) == ("reduce-aggregate", 8)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda frame: frame.set_index("name").amount.sum(),
+        lambda frame: frame.sort_values("name").merge(frame, on="name").amount_x.sum(),
+        lambda frame: frame.repartition(partition_size="1MB").amount.sum(),
+    ],
+    ids=["set_index", "sort_values", "repartition by size"],
+)
+def test_reading_the_work_computes_nothing(made):
+    """Dask asks the workers for the borders of such pieces; they are busy or dead, and nothing is to run on them."""
+    frame = made(dd.from_map(named_rows, range(4), meta={"name": "object", "amount": "f8"}))
+
+    def refuse(dsk, keys, **options):
+        pytest.fail("something is computed")
+
+    with dask.config.set(scheduler=refuse):
+        steps = {each.name: each for each in frame_layers(frame)}
+
+    assert steps["named_rows"].pieces == 4
+
+
+def named_rows(number):
+    return pd.DataFrame({"name": [f"row {number}"], "amount": [1.0]})

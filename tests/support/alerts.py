@@ -8,7 +8,7 @@ from attrs import evolve, fields
 
 from support.findings import explained, nanny_kill, unknown
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.incident import WatchedDeath, WatchedIncident
+from workerdiag.incidents import WatchedDeath, WatchedIncident
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import NoticeReason

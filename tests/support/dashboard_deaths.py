@@ -7,7 +7,7 @@ import json
 import zlib
 
 from support.death_records import NOW, nanny_report, scheduler_record
-from workerdiag.integrations.dashboard.death_history import (
+from workerdiag.integrations.dashboard.judge_process import (
     DeadWorker,
     Judgement,
     MemoryCurve,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import WatchedCase
+from workerdiag.watch.notices import notice_of
 from workerdiag.watch.sinks.base import Delivery
 
 #: Texts that act on a reader in some service unless they are shown as text.
@@ -29,7 +30,11 @@ def sample_notice(reason: NoticeReason = "new", **changes: object) -> WatchedCas
         "state": "firing",
         "what": "memory limit",
         "title": "3 workers of prod died: memory limit (93%)",
-        "text": "3 workers of prod died\nGive each worker more memory.",
+        "text": (
+            "3 workers of prod died: memory limit (93%)\nWhere: host-a, host-b\nIt goes on.\n"
+            "Do now: Give each worker at least 4 GiB.\nMore: https://docs.example.org/causes/nanny\n"
+            "Evidence: /var/lib/deaths/1.zip"
+        ),
         "cause": "nanny.memory-terminate",
         "probability": 0.93,
         "blame": "task",
@@ -54,22 +59,27 @@ def delivery_of(
     return Delivery(id=f"{notice.notice_id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
 
 
+def worded_notice(reason: NoticeReason = "new", **changes: object) -> WatchedCase:
+    """Return the notice that the watcher makes of a case with these *changes*."""
+    case = sample_notice(reason, **changes)
+    return notice_of(case, reason, case.at)
+
+
 #: Any text, including lone surrogates and control characters, as in names of clusters and hosts.
 texts = st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
 notices = st.builds(
-    sample_notice,
+    worded_notice,
     st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "blind"]),
-    notice_id=texts,
-    id=texts,
     cluster=texts,
-    title=texts,
-    text=texts,
-    cause=st.none() | texts,
+    what=texts,
+    cause=st.none() | st.just("nanny.memory-terminate"),
     first_victim=texts,
+    task=texts,
     advice=st.lists(texts, max_size=8).map(tuple),
+    acts=st.lists(texts, max_size=8).map(tuple),
     hosts=st.frozensets(texts, max_size=8),
-    links=st.dictionaries(texts | st.just("bundle"), texts | st.just("https://a.example/"), max_size=8),
-    probability=st.floats(),
+    bundle=texts | st.just("https://a.example/1.zip"),
+    probability=st.floats(0, 1),
     at=st.floats(),
     opened_at=st.floats(),
     last_death_at=st.floats(),

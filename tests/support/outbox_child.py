@@ -1,7 +1,8 @@
 """A watcher in a separate process, to be killed: it writes deaths, cases and notices, and delivers them.
 
 Run as a program: ``outbox_child.py WAY STATE JOURNAL URL MOST``. It resumes from the state of its
-predecessor, up to death number MOST, and ends when all notices are delivered.
+predecessor, up to death number MOST, and ends when all notices are delivered. Run without arguments it serves a
+`ForkingProgram`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ import urllib.error
 import urllib.request
 
 from support.alerts import incident, sure_of
+from support.forking_program import serve
 from support.watch_values import make_notice, watched_case, watched_death
-from workerdiag.watch.case import case_id
+from workerdiag.watch.case import WatchSettings, case_id
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deliveries import RetrySettings
-from workerdiag.watch.feed.feed import Cursor, FeedBatch
+from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.base import DeliveryError
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import RetrySettings, Store
 
 CLUSTER = "prod"
 CASES = "abc"
@@ -126,7 +126,7 @@ def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
             store.set_cursor(CLUSTER, Cursor(epoch="e", position=number))
             store.assign([f"epoch-{number}"], case)
             store.put_case(watched_case(case, sequence=number))
-            store.enqueue(make_notice(case, number), SINKS)
+            store.outbox.enqueue(make_notice(case, number), SINKS)
         journal.write(f"committed {number}")
         wake()
         time.sleep(random.expovariate(1 / PAUSE_S))
@@ -159,7 +159,7 @@ def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
 
 def main(way: str, state: str, journal_path: str, url: str, most: str) -> None:
     journal = Journal(journal_path)
-    store = Store.open(state)
+    store = Store(state)
     store.file.take()
 
     def deliver() -> Outbox:
@@ -176,4 +176,4 @@ def main(way: str, state: str, journal_path: str, url: str, most: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if sys.argv[1:] else serve(main)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,9 +12,9 @@ from attrs import frozen
 
 from support import outbox_child
 from support.bad_receiver import BadReceiver, is_taken
+from support.forking_program import ForkingProgram, moment_of
 from support.outbox_child import SINKS, notice_id
-from workerdiag.watch.deliveries import delivery_id
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import Store, delivery_id
 
 #: ``direct``: three cases, with the effects of each death in one transaction. ``rounds``: the watcher's
 #: rounds.
@@ -27,7 +22,6 @@ Way = Literal["direct", "rounds"]
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
 #: ``limit``.
 BEHAVIOURS = ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
-LONG_S = 300.0
 
 
 @frozen
@@ -72,35 +66,28 @@ class KillResult:
 
 
 def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
-    """Start the process and kill it at a random moment, *kills* times; then let it finish."""
+    """Start the process and kill it at a random moment, *kills* times, every tenth a new one; then let it finish."""
     state, journal = folder / "state.db", folder / "journal"
     receiver = BadReceiver(
         read=read_request, behaviours=BEHAVIOURS, timeout_s=outbox_child.TIMEOUT_S, retry_after="0.05"
     )
-
-    def start(most: int) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, outbox_child.__file__, way, state, journal, receiver.url, str(most)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-    with receiver.serving():
-        for _ in range(kills):
-            with start(10**9) as child:
-                if random.random() < 0.8:  # else even while it imports, opens the file or takes it
-                    assert child.stdout.readline() == "ready\n"
-                time.sleep(random.uniform(0, 0.4))
-                child.kill()
+    moment = moment_of(receiver, sending_s=0.4, other_s=0.4)
+    with (
+        receiver.serving(),
+        ForkingProgram(outbox_child.__file__, way, str(state), str(journal), receiver.url) as program,
+    ):
+        for number in range(kills):
+            program.kill_one(moment, str(10**9), is_new=number % 10 == 0)
         receiver.is_kind = True
-        with start(0) as child:
-            assert child.wait(LONG_S) == 0
+        program.finish("0")
     return _result(state, journal.read_text(encoding="ascii").split("\n"), receiver.requests, kills, way)
 
 
 def _result(state: Path, journal: list[str], requests: list[Request], kills: int, way: str) -> KillResult:
-    store = Store.open(state)
+    store = Store(state)
     cursor = store.cursor("prod")
     last = cursor.position if cursor else 0
-    stored = store.deliveries()
+    stored = store.outbox.stored()
     store.close()
     numbers = range(1, last + 1)
     committed = {int(line.split()[1]) for line in journal if line.startswith("committed")}

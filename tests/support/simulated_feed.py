@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from attrs import define, evolve, field
 
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed.feed import Cursor, FeedBatch, StoredDeaths
+from workerdiag.watch.feed.events import Cursor, FeedBatch, StoredDeaths
 
 #: Begin of every simulation, in seconds since the epoch.
 NOON = 1_764_000_000.0

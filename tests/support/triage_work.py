@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workerdiag.triage.jobs import Done
 from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.scan import scan_part
 from workerdiag.triage.tables import DeathRow, InputRow, TableFormat
@@ -21,7 +20,7 @@ def triage_here(
     plan = TriagePlan(given=tuple(given), memory_bytes=2**31, writes_tables=True, **wanted)
     work = TriageWork(plan, TriageFolder(folder, form))
     for job in work.jobs():
-        work.take(Done(job, scan_part(job[1], work.settings)))
+        work.take(job, scan_part(job[1], work.settings))
     result = work.judge()
     return result.deaths, result.inputs, result.notes
 

@@ -6,19 +6,15 @@ The scheduler is real, with a recorder's ring of deaths to which this adds; no w
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 from attrs import field, frozen
 from distributed import LocalCluster
@@ -26,6 +22,7 @@ from distributed import LocalCluster
 from support import watched_program
 from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
+from support.forking_program import ForkingProgram, moment_of
 from workerdiag.recorder.deaths import HANDLER, DeathRing, DeathWatch
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.webhook import verify_signature
@@ -34,9 +31,6 @@ from workerdiag.watch.store import Store
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
 #: ``limit``.
 BEHAVIOURS = ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
-LONG_S = 900.0
-#: Seconds until a new watcher sends its first notice: it first loads the rules and judges.
-FIRST_WORD_S = 60.0
 
 
 @frozen
@@ -60,14 +54,6 @@ def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Req
         is_genuine=verify_signature(body, headers, watched_program.SECRET),
         behaviour=behaviour,
     )
-
-
-class Receiver(Protocol):
-    """Somebody who keeps what was received."""
-
-    @property
-    def requests(self) -> Sequence[object]:
-        """Everything until now."""
 
 
 class DyingCluster:
@@ -152,50 +138,6 @@ class WatchKillResult:
     behaviours: Counter[str]
 
 
-class Watchers:
-    """Processes that watch: new, which takes seconds, or forked from a process that has imported everything."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._arguments = arguments
-        self._forking = self._started()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._forking.stdin is not None
-        self._forking.stdin.close()
-        assert self._forking.wait(LONG_S) == 0
-
-    def finish(self) -> None:
-        """Run a watcher that ends when nothing is left to send."""
-        assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
-
-    def kill_one(self, receiver: Receiver, *, is_new: bool) -> None:
-        """Start a watcher, and kill it at a random moment."""
-        if is_new:
-            with self._started(*self._arguments) as child:
-                _wait_for_a_moment(child, receiver)
-                child.kill()
-            return
-        assert self._forking.stdin is not None
-        assert self._forking.stdout is not None
-        self._forking.stdin.write(f"{' '.join(self._arguments)}\n")
-        self._forking.stdin.flush()
-        pid = int(self._forking.stdout.readline())
-        _wait_for_a_moment(self._forking, receiver)
-        os.kill(pid, signal.SIGKILL)
-        while self._forking.stdout.readline() != "ended\n":
-            pass
-
-    @staticmethod
-    def _started(*arguments: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, watched_program.__file__, *arguments]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-
-
 def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     """Kill a watcher at a random moment *kills* times, every tenth a new process; then let one finish."""
     state, cluster = folder / "state.db", DyingCluster()
@@ -205,34 +147,22 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     with (
         closing(cluster),
         receiver.serving(),
-        Watchers(cluster.address, str(state), receiver.url) as watchers,
+        ForkingProgram(watched_program.__file__, cluster.address, str(state), receiver.url) as watchers,
     ):
         with cluster.dying():
             for number in range(kills):
-                watchers.kill_one(receiver, is_new=number % 10 == 0)
+                watchers.kill_one(moment_of(receiver), is_new=number % 10 == 0)
         cluster.die()
         receiver.is_kind = True
-        watchers.finish()
+        watchers.finish("finish")
     return _result(state, cluster.count, receiver.requests, kills)
-
-
-def _wait_for_a_moment(child: subprocess.Popen[str], receiver: Receiver) -> None:
-    """Wait, mostly until it sends; sometimes only until it imports, opens the file, takes it or judges."""
-    said_before, dice = len(receiver.requests), random.random()
-    if dice < 0.9:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    end = time.monotonic() + FIRST_WORD_S
-    while dice < 0.7 and len(receiver.requests) == said_before and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.7 if dice < 0.7 else 3.0))
 
 
 def _result(state: Path, death_count: int, requests: Sequence[Request], kills: int) -> WatchKillResult:
     with closing(sqlite3.connect(state)) as connection:
         in_cases = connection.execute("SELECT count(*) FROM death WHERE case_id IS NOT NULL").fetchone()[0]
-    with closing(Store.open(state)) as store:
-        stored, cases = store.deliveries(), store.cases()
+    with closing(Store(state)) as store:
+        stored, cases = store.outbox.stored(), store.cases()
     effects: dict[str, Request] = {}
     taken = [each for each in requests if is_taken(each.behaviour)]
     for each in taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents import WatchedDeath
 from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.case import WatchedCase

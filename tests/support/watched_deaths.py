@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents import WatchedDeath
 from workerdiag.model.identity import identity_of
 from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire.recorded_death import merge_messages

@@ -2,21 +2,20 @@
 
 Run as ``watched_program.py ADDRESS STATE URL [alertmanager] [finish]``: with ``alertmanager`` it notifies one
 instead, and with ``finish`` it ends when all is sent.
-Run without arguments it imports everything, then reads such arguments, one line per watcher. Each watcher is
-a process forked from it, so that many can be killed in a short time.
+Run without arguments it serves a `ForkingProgram`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
 import distributed  # noqa: F401  for forked processes
 
 import workerdiag
+from support.forking_program import serve
 from workerdiag.watch import loop
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.case import WatchSettings
 from workerdiag.watch.sinks.alertmanager import AlertmanagerSink
 from workerdiag.watch.sinks.webhook import WebhookSink
 
@@ -47,20 +46,11 @@ def main(address: str, state: str, url: str, *words: str) -> None:
             time.sleep(_LOOK_S)
 
 
-def serve() -> None:
-    """Run a watcher for each input line. Print its process id before it begins, and ``ended`` after it ends."""
-    workerdiag.explain(
-        logs=[workerdiag.LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9")]
-    )
-    for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            print(os.getpid(), flush=True)  # noqa: T201  as above
-            main(*line.split())
-            os._exit(0)
-        os.waitpid(pid, 0)
-        print("ended", flush=True)  # noqa: T201  as above
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:]) if sys.argv[1:] else serve()
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:
+        workerdiag.explain(
+            logs=[workerdiag.LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9")]
+        )
+        serve(main)

@@ -103,7 +103,7 @@ def test_an_incident_of_a_live_cluster_is_a_bundle_with_its_answers(tmp_path):
     folder = tmp_path / "one"
     folder.mkdir()
     text = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 4711 was killed by signal 9\n"
-    explain(logs=LogText(text)).save(folder / "death.zip", anonymous=True)
+    explain(logs=LogText(text)).save(folder / "death.zip")
     scenario = Scenario(name="any", program=lambda _: None, right=("external.sig*", "separate"))
     (folder / "meta.toml").write_text(incident_meta(scenario, recorded=True))
     (incident,) = read_incidents(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from support.triage_work import triage_here
 from workerdiag.triage import scan
-from workerdiag.triage.outcome import unpack_matches
+from workerdiag.triage.outcome import unpack_found
 from workerdiag.triage.parts import MIB, LogFile, Part
 from workerdiag.triage.scan import ScanSettings, scan_part
 
@@ -36,7 +36,7 @@ def kept(text, tmp_path):
     log = tmp_path / "a.log"
     log.write_text(text)
     file = LogFile(place=str(log), url="a.log", size_bytes=len(text))
-    return unpack_matches(scan_part(Part(file=file), ScanSettings()), "a.log")
+    return unpack_found(scan_part(Part(file=file), ScanSettings()), "a.log")[:2]
 
 
 @patch.object(scan, "_SEGMENT_BYTES", 2 * MIB)

@@ -63,6 +63,7 @@ def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
     assert (causes(whole), whole) == (["signal.segfault"] * 3000, parts)
 
 
+@pytest.mark.slow
 def test_deaths_as_near_each_other_as_lines_are_all_rows(tmp_path):
     """More of them than the matcher keeps of a text stand within the reach of one message."""
     log = tmp_path / "nanny.log"

@@ -21,6 +21,7 @@ from workerdiag.model.vocabulary import (
     WatcherState,
 )
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
+from workerdiag.replay.outcome import ReplayObstacle
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.slack import SlackSink
 from workerdiag.watch.watcher import Watcher
@@ -41,6 +42,19 @@ def before_it_runs(client: Client, collection: object) -> bool:
     assert_type(check, workerdiag.Check)
     assert_type([each.kind for each in check.cures], list[CureKind])
     return check.grade != "will-not-fit" and not check.missing
+
+
+def replayed(diagnosis: workerdiag.Diagnosis) -> workerdiag.Diagnosis:
+    """What killed, run again; and the diagnosis with its number."""
+    assert_type(diagnosis.kit, workerdiag.Kit | None)
+    if diagnosis.kit is None:
+        return diagnosis
+    path = diagnosis.kit.save("kit.zip")
+    replay = workerdiag.Kit.load(path).replay("500 MB", trusted=True, timeout="2 minutes")
+    assert_type(replay.needs_memory_bytes, int | None)
+    if replay.verdict == "cannot-replay":
+        assert_type(replay.obstacle, ReplayObstacle | None)
+    return diagnosis.with_replay(replay)
 
 
 def after_everything_is_gone(path: Path) -> workerdiag.Diagnosis:

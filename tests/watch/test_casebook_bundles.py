@@ -8,10 +8,10 @@ from attrs import evolve
 import workerdiag
 from support.alerts import CLUSTER, START, incident, watched
 from workerdiag.errors import BundleError
-from workerdiag.incidents.judge import judge
+from workerdiag.incidents import judge
 from workerdiag.model.evidence import ProcessExit
+from workerdiag.watch.case import WatchSettings
 from workerdiag.watch.casebook import Casebook, made_folder
-from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path):
 @pytest.fixture
 def book(folder):
     """A casebook that keeps evidence."""
-    store = Store.open()
+    store = Store()
     settings = WatchSettings(bundle_folder=folder)
     yield Casebook(store=store, settings=settings, sink_names=lambda: ["bot"], wake=lambda: None, cluster=CLUSTER)
     store.close()
@@ -39,7 +39,7 @@ def test_the_evidence_of_a_case_is_kept_and_its_notice_says_where(book):
     """It leads to the same cause when somebody looks at it in the morning."""
     deaths = [crashed(1)]
     book.conclude(judge(deaths, timeout_s=60), deaths, START)
-    (delivery,) = book.store.deliveries()
+    (delivery,) = book.store.outbox.stored()
     (case,) = book.cases()
     assert delivery.notice.links["bundle"] == case.bundle
     again = workerdiag.explain(logs=case.bundle)
@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
     folder.rmdir()
     folder.write_text("a file in its place")
     book.conclude([incident(watched())], [watched()], START)
-    (delivery,) = book.store.deliveries()
+    (delivery,) = book.store.outbox.stored()
     assert "bundle" not in delivery.notice.links
     (problem,) = book.bundle_problems
     assert isinstance(problem, BundleError)
@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
 def test_a_death_at_no_time_costs_its_bundle_alone(book):
     """A scheduler's clock may say anything; the failure can be told."""
     book.conclude([evolve(incident(watched()), when=-1e15)], [watched()], START)
-    (delivery,) = book.store.deliveries()
+    (delivery,) = book.store.outbox.stored()
     assert "bundle" not in delivery.notice.links
     assert len(book.bundle_problems) == 1
 

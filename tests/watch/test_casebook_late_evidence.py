@@ -7,7 +7,7 @@ from attrs import evolve
 from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, unsure, watched
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.feed import Cursor, FeedBatch
+from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.store import Store
 
 FIRST, LATER = sure_of("nanny.memory-terminate"), sure_of("kernel.oom-killer")
@@ -17,7 +17,7 @@ class Watcher:
     """A casebook, and a judge that says what it is told to."""
 
     def __init__(self):
-        self.store = Store.open(None)
+        self.store = Store(None)
         self.book = Casebook(
             store=self.store,
             settings=SETTINGS,
@@ -47,7 +47,7 @@ class Watcher:
     @property
     def told(self):
         """Reason, cause, and number of deaths of each notice."""
-        notices = [each.notice for each in self.store.deliveries()]
+        notices = [each.notice for each in self.store.outbox.stored()]
         return [(each.reason, each.cause, each.death_count) for each in notices]
 
 
@@ -126,7 +126,7 @@ def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
     watcher.judge(unsure(), is_unexplained=True)
     assert watcher.counted == {FIRST.fingerprint: (2, 1)}
     watcher.book.end(watcher.now)
-    (_, last) = [each.notice for each in watcher.store.deliveries()]
+    (_, last) = [each.notice for each in watcher.store.outbox.stored()]
     assert (last.death_count, last.unexplained_count) == (2, 1)
     assert "Also: 1 worker died of an unknown cause" in last.text
 

@@ -13,10 +13,10 @@ from support.alerts import incident, sure_of
 from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Event
+from workerdiag.watch.case import WatchSettings
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.feed import Cursor
+from workerdiag.watch.feed.events import Cursor
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
-from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
 SINK = "a sink"
@@ -44,7 +44,7 @@ class Watched:
 
     def __init__(self, feed, *, store=None, settings=None, judge=judge_by_signal, standstill=None, **book):
         self.feed = feed
-        self.store = store or Store.open(None, clock=feed.now)
+        self.store = store or Store(None, clock=feed.now)
         self.progress = WatcherProgress()
         self.woken = 0
         self.loop = WatchLoop(
@@ -69,7 +69,7 @@ class Watched:
     @property
     def notices(self):
         """All that was enqueued, oldest first."""
-        return [each.notice for each in self.store.deliveries()]
+        return [each.notice for each in self.store.outbox.stored()]
 
     @property
     def said(self):
@@ -241,7 +241,7 @@ def test_deaths_at_the_new_scheduler_do_not_wait_for_the_journal_of_the_old_one(
 
 def test_a_watcher_that_is_restarted_reads_the_journal_that_the_last_one_could_not():
     """Until it was read, the state says that the watcher is at the scheduler before."""
-    store = Store.open(None)
+    store = Store(None)
     Watched(with_bad_journal(until=170.0), store=store)
     assert store.cursor("prod").epoch == "first"
     scenario = {"written": [death(2, -51.0)], "outages": [], "epochs": {0.0: "second"}}
@@ -271,7 +271,7 @@ def test_what_was_too_much_to_read_is_told_with_its_number():
 
 def test_the_next_watcher_goes_on_where_the_last_one_was():
     """It asks with the cursor of the state, judges what was not judged, and repeats nothing."""
-    store = Store.open(None)
+    store = Store(None)
     dead = [death(1, 100.0), death(2, 200.0, signal=11)]
     with store.transaction():
         store.add_deaths("prod", dead)
@@ -299,7 +299,7 @@ def test_deaths_wait_until_the_judge_can_judge():
 def test_what_the_state_cannot_keep_is_asked_for_again():
     """The cursor moves only with the deaths, so a full disk loses none."""
     feed = SimulatedFeed([death(1, 100.0)], until=400.0)
-    store = Store.open(None, clock=feed.now)
+    store = Store(None, clock=feed.now)
     original = store.add_deaths
 
     def add_deaths(cluster, deaths):

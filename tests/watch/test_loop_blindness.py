@@ -31,22 +31,20 @@ def test_a_scheduler_that_answers_is_seen_at_once():
     assert blindness.problem(1000.0) is None
 
 
-def test_overwritten_deaths_are_said_with_their_number_at_once():
+def test_lost_deaths_are_said_at_once():
     """They are not waited for; after a while that lost nothing, the watcher sees again."""
     blindness = Blindness(PATIENCE_S)
-    blindness.overrun(100.0, 37)
-    assert "37 deaths" in str(blindness.problem(100.0))
+    blindness.missed(100.0, "37 deaths were overwritten")
+    assert blindness.problem(100.0) == "37 deaths were overwritten"
     assert blindness.problem(100.0 + PATIENCE_S) is None
 
 
-def test_deaths_overwritten_again_keep_it_blind():
+def test_deaths_lost_again_keep_it_blind():
     """As long as some are lost in each two minutes, it does not claim to see."""
     blindness = Blindness(PATIENCE_S)
-    blindness.overrun(100.0, 37)
-    blindness.overrun(190.0, 1)
-    problem = str(blindness.problem(250.0))
-    assert "37 deaths" in problem
-    assert "1 death" in problem
+    blindness.missed(100.0, "37 deaths were overwritten")
+    blindness.missed(190.0, "1 death was overwritten")
+    assert blindness.problem(250.0) == "37 deaths were overwritten; then 1 death was overwritten"
 
 
 def test_deaths_that_cannot_be_judged_are_a_blindness():

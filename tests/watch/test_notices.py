@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+import click
 import pytest
 from attrs import evolve
 
@@ -19,10 +22,11 @@ from support.alerts import (
 )
 from support.findings import HOSTILE, hostile
 from support.sample_secrets import WORD
+from workerdiag.cli import main
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import Identity
 from workerdiag.watch.case import blind_case, ended, with_incident, with_time
-from workerdiag.watch.notices import TITLE_CHARS, notice_of
+from workerdiag.watch.notices import TITLE_CHARS, is_web_address, notice_of
 
 
 def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
@@ -47,6 +51,47 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
         f"Case: {case.id}, notice 1",
     ]
     assert (notice.notice_id, notice.links["bundle"]) == (f"{case.id}-{START:.0f}-1", "/b/death.zip")
+
+
+def test_the_command_line_understands_the_command():
+    """What a notice says to type has arguments that the command line knows."""
+    (more,) = [each for each in notice_of(opened(), "new", START).text.split("\n") if each.startswith("More: ")]
+    program, *words = shlex.split(more.removeprefix("More: "))
+    assert program == "workerdiag"
+    found, context = main, None
+    while isinstance(found, click.Group):
+        context = click.Context(found, parent=context)
+        found = found.get_command(context, words.pop(0))
+    found.make_context(found.name, words, parent=context)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("https://docs.example.org/causes/a?b=c#d", True),
+        ("http://[::1]:8000/", True),
+        ("javascript:alert(1)", False),
+        ("file:///etc/passwd", False),
+        ("https://good.example@evil.example/", False),
+        ("https://a.example/<script>", False),
+        ("https://a.example/\u202e", False),
+        ("https://", False),
+        ("https://[", False),
+        ("https://a.example/" + "x" * 3000, False),
+        (HOSTILE, False),
+    ],
+)
+def test_only_web_addresses_become_links(target, expected):
+    """Whatever a browser would act upon otherwise is shown as text."""
+    assert is_web_address(target) is expected
+
+
+def test_what_was_done_about_it_is_said_before_what_to_do():
+    """By `workerdiag.rescue`."""
+    case = evolve(opened(watched(1)), acts=("Every worker runs at most 1 of 2 tasks at once from now on",))
+    lines = notice_of(case, "new", START + 70).text.split("\n")
+    done = lines.index("Done about it: Every worker runs at most 1 of 2 tasks at once from now on")
+    assert lines[done + 1].startswith("Do now: ")
 
 
 def test_doubt_is_said():

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from support.watch_values import NOW, FakeClock, make_notice
 from workerdiag.errors import StateFileError
 from workerdiag.watch import outbox as outbox_module
-from workerdiag.watch.deliveries import RetrySettings, delivery_id
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.sinks.base import Delivery, DeliveryError, SinkSetupError
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import RetrySettings, Store, delivery_id
 
 #: Longer than any test waits.
 LONG_S = 60.0
@@ -49,7 +48,7 @@ def clock():
 
 @pytest.fixture
 def store(clock):
-    opened = Store.open(clock=clock)
+    opened = Store(clock=clock)
     yield opened
     opened.close()
 
@@ -89,13 +88,13 @@ def test_a_notice_goes_to_every_sink(store, outbox):
     """Once to each, with an id that is the sink's and the notice's."""
     one, two = FakeSink("one"), FakeSink("two")
     running = outbox(one, two)
-    store.enqueue(make_notice(), ["one", "two"])
-    store.enqueue(make_notice(), ["one", "two"])
+    store.outbox.enqueue(make_notice(), ["one", "two"])
+    store.outbox.enqueue(make_notice(), ["one", "two"])
     running.wake()
     assert running.close(LONG_S) == ()
     assert [each.id for each in one.seen] == [delivery_id("case-a-1", "one")]
     assert [each.id for each in two.seen] == [delivery_id("case-a-1", "two")]
-    assert {each.state for each in store.deliveries()} == {"sent"}
+    assert {each.state for each in store.outbox.stored()} == {"sent"}
     assert {each.name: each.counts for each in store.outbox.sinks()}["one"] == {
         "pending": 0,
         "sending": 0,
@@ -106,7 +105,7 @@ def test_a_notice_goes_to_every_sink(store, outbox):
 
 def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
     """Nothing waits for the next notice."""
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     sink = FakeSink()
     outbox(sink).close(LONG_S)
     assert sink.seen == [Delivery(id=delivery_id("case-a-1", "fake"), notice=make_notice())]
@@ -115,13 +114,13 @@ def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
 def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
     """Also one that is no `DeliveryError`; the attempt is counted, the problem listed."""
     sink = FakeSink(answer=fail(2, OSError("connection reset")))
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
     for attempts in (1, 2):
         wait_until(
-            lambda n=attempts: [(each.attempts, each.state) for each in store.deliveries()] == [(n, "pending")]
+            lambda n=attempts: [(each.attempts, each.state) for each in store.outbox.stored()] == [(n, "pending")]
         )
-        assert store.deliveries()[0].problem == "OSError: connection reset"
+        assert store.outbox.stored()[0].problem == "OSError: connection reset"
         assert running.status()[0].problem == "OSError: connection reset"
         clock.now += 1
         running.wake()
@@ -135,9 +134,9 @@ def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
 def test_whatever_a_sink_raises_its_thread_goes_on(store, outbox, clock, raised):
     """Foreign code cannot end the deliveries of its sink."""
     sink = FakeSink(answer=fail(1, raised))
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
-    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
+    wait_until(lambda: store.outbox.stored("pending") and store.outbox.stored()[0].attempts == 1)
     clock.now += 1
     assert running.close(LONG_S) == ()
 
@@ -151,40 +150,40 @@ def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
             raise final
 
     sink = FakeSink(answer=answer)
-    store.enqueue(make_notice(), ["fake"])
-    store.enqueue(make_notice(sequence=2), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(sequence=2), ["fake"])
     outbox(sink).close(LONG_S)
-    (dead,) = store.deliveries("dead")
+    (dead,) = store.outbox.stored("dead")
     assert (dead.notice.notice_id, dead.problem, dead.attempts) == ("case-a-1", "the token is wrong", 1)
-    assert [each.notice.notice_id for each in store.deliveries("sent")] == ["case-a-2"]
+    assert [each.notice.notice_id for each in store.outbox.stored("sent")] == ["case-a-2"]
 
 
 def test_too_many_attempts_are_a_dead_letter(store, outbox, clock):
     """The last problem is kept."""
     sink = FakeSink(answer=fail(99, DeliveryError("busy")))
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=3))
     for attempts in (1, 2, 3):
-        wait_until(lambda n=attempts: store.deliveries()[0].attempts == n and not store.deliveries("sending"))
+        wait_until(lambda n=attempts: store.outbox.stored()[0].attempts == n and not store.outbox.stored("sending"))
         clock.now += 1
         running.wake()
-    (dead,) = store.deliveries("dead")
+    (dead,) = store.outbox.stored("dead")
     assert (dead.attempts, dead.problem) == (3, "busy")
 
 
 def test_a_dead_letter_can_be_sent_again(store, outbox, clock):
     """Under its old id, with as many attempts as a new one."""
     sink = FakeSink(answer=fail(3, DeliveryError("busy")))
-    store.enqueue(make_notice(), ["fake", "other"])
+    store.outbox.enqueue(make_notice(), ["fake", "other"])
     running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=2))
-    wait_until(lambda: store.deliveries()[0].attempts == 1 and not store.deliveries("sending"))
+    wait_until(lambda: store.outbox.stored()[0].attempts == 1 and not store.outbox.stored("sending"))
     clock.now += 1
     running.wake()
-    wait_until(lambda: store.deliveries("dead"))
+    wait_until(lambda: store.outbox.stored("dead"))
     assert store.outbox.resend_dead("unknown") == store.outbox.resend_dead(sink="other") == 0
     assert store.outbox.resend_dead(delivery_id("case-a-1", "fake")) == 1
     running.wake()
-    wait_until(lambda: store.deliveries()[0].attempts == 3 and not store.deliveries("sending"))
+    wait_until(lambda: store.outbox.stored()[0].attempts == 3 and not store.outbox.stored("sending"))
     clock.now += 1
     running.close(LONG_S)
     assert [each.attempt for each in sink.seen] == [1, 2, 3, 4]
@@ -195,16 +194,16 @@ def test_a_sink_that_hangs_holds_nobody(store, outbox, clock):
     """Others deliver, `close` comes back, and the status says since when it hangs."""
     hangs = threading.Event()
     stuck, fine = FakeSink("stuck", answer=lambda _: hangs.wait(LONG_S)), FakeSink("fine")
-    store.enqueue(make_notice(), ["stuck", "fine"])
+    store.outbox.enqueue(make_notice(), ["stuck", "fine"])
     running = outbox(stuck, fine)
     wait_until(lambda: fine.seen and stuck.seen)
     clock.now += 600
-    store.enqueue(make_notice("case-b"), ["stuck", "fine"])
+    store.outbox.enqueue(make_notice("case-b"), ["stuck", "fine"])
     running.wake()
-    wait_until(lambda: len(store.deliveries("sent")) == 2)
+    wait_until(lambda: len(store.outbox.stored("sent")) == 2)
     status = {each.name: each for each in running.status()}
     assert status["stuck"].sending_since == NOW
-    assert status["stuck"].waiting_since == NOW + 600
+    assert status["stuck"].counts["pending"] == 1
     assert status["fine"].sending_since is None
     unsent = running.close(0.05)
     assert [(each.sink, each.state) for each in unsent] == [("stuck", "sending"), ("stuck", "pending")]
@@ -217,16 +216,16 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
     once = fail(1, limited)
     sink = FakeSink(answer=lambda each: once(each) if each.notice.id == "case-a" else None)
     other = FakeSink("other")
-    store.enqueue(make_notice("case-a"), ["fake", "other"])
+    store.outbox.enqueue(make_notice("case-a"), ["fake", "other"])
     running = outbox(sink, other)
-    wait_until(lambda: len(sink.seen) == 1 and not store.deliveries("sending"))
-    store.enqueue(make_notice("case-b"), ["fake", "other"])
+    wait_until(lambda: len(sink.seen) == 1 and not store.outbox.stored("sending"))
+    store.outbox.enqueue(make_notice("case-b"), ["fake", "other"])
     for _ in range(2):
         running.wake()
         wait_until(lambda: len(other.seen) == 2)
         assert len(sink.seen) == 1
         clock.now += 49.9
-    assert next(each.due_at >= NOW + 100 for each in store.deliveries("pending"))
+    assert next(each.due_at >= NOW + 100 for each in store.outbox.stored("pending"))
     clock.now += 1
     assert running.close(LONG_S) == ()
     assert sorted(sink.notices) == ["case-a-1", "case-a-1", "case-b-1"]
@@ -234,10 +233,10 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
 
 def test_retry_after_holds_over_a_restart(store, outbox, clock):
     """The next watcher asks the receiver no sooner, also for what came after the restart."""
-    store.enqueue(make_notice("case-a"), ["fake", "other"])
+    store.outbox.enqueue(make_notice("case-a"), ["fake", "other"])
     busy = FakeSink(answer=fail(1, DeliveryError("too many", retry_after_s=3600.0)))
     outbox(busy).close(LONG_S)
-    store.enqueue(make_notice("case-b"), ["fake", "other"])
+    store.outbox.enqueue(make_notice("case-b"), ["fake", "other"])
     clock.now += 3500
     sink, other = FakeSink(), FakeSink("other")
     assert len(outbox(sink, other).close(LONG_S)) == 2
@@ -249,9 +248,9 @@ def test_retry_after_holds_over_a_restart(store, outbox, clock):
 
 def test_a_failure_of_one_case_holds_no_other_over_a_restart(store, outbox):
     """Only what the receiver asked for is a pause of the whole sink."""
-    store.enqueue(make_notice("case-a"), ["fake"])
+    store.outbox.enqueue(make_notice("case-a"), ["fake"])
     outbox(FakeSink(answer=fail(1, OSError())), retry=RetrySettings(first_s=LONG_S)).close(0.5)
-    store.enqueue(make_notice("case-b"), ["fake"])
+    store.outbox.enqueue(make_notice("case-b"), ["fake"])
     sink = FakeSink()
     outbox(sink).close(0.5)
     assert sink.notices == ["case-b-1"]
@@ -269,9 +268,9 @@ def test_a_header_may_be_given_as_it_is(given, wait_s):
 def test_a_wait_that_is_no_number_is_not_given(store, outbox, clock, given):
     """The notice is tried again as after any other failure."""
     sink = FakeSink(answer=fail(1, DeliveryError("429", retry_after_s=given)))
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
-    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
+    wait_until(lambda: store.outbox.stored("pending") and store.outbox.stored()[0].attempts == 1)
     clock.now += 1
     assert running.close(LONG_S) == ()
 
@@ -286,10 +285,10 @@ def test_an_outcome_that_cannot_be_noted_is_a_failed_attempt(store, outbox, cloc
         note_sent(*given)
 
     monkeypatch.setattr(store.outbox, "note_sent", note)
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(FakeSink())
-    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
-    assert "OverflowError: too large" in store.deliveries()[0].problem
+    wait_until(lambda: store.outbox.stored("pending") and store.outbox.stored()[0].attempts == 1)
+    assert "OverflowError: too large" in store.outbox.stored()[0].problem
     clock.now += 1
     assert running.close(LONG_S) == ()
 
@@ -299,7 +298,7 @@ def test_the_last_receipt_of_a_case_is_handed_on(store, outbox):
     one = FakeSink("one", answer=lambda each: {"ts": f"one-{each.notice.notice_id}"})
     two = FakeSink("two", answer=lambda _: None)
     for case, sequence in [("a", 1), ("b", 1), ("a", 2), ("a", 3)]:
-        store.enqueue(make_notice(case, sequence), ["one", "two"])
+        store.outbox.enqueue(make_notice(case, sequence), ["one", "two"])
     outbox(one, two).close(LONG_S)
     assert [each.receipt for each in one.seen] == [{}, {}, {"ts": "one-a-1"}, {"ts": "one-a-2"}]
     assert [each.receipt for each in two.seen] == [{}] * 4
@@ -314,16 +313,16 @@ class _Odd(dict):
 def test_a_receipt_that_cannot_be_kept_is_none(store, outbox, returned):
     """The notice was sent all the same."""
     sink = FakeSink(answer=lambda _: returned)
-    store.enqueue(make_notice(), ["fake"])
-    store.enqueue(make_notice(sequence=2), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(sequence=2), ["fake"])
     outbox(sink).close(LONG_S)
     assert [each.receipt for each in sink.seen] == [{}, {}]
-    assert len(store.deliveries("sent")) == 2
+    assert len(store.outbox.stored("sent")) == 2
 
 
 def test_what_was_cut_off_is_sent_again(store, outbox):
     """After a kill while it was sent: under the same id, the lost attempt counted."""
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     store.outbox.claim("fake")  # and there the process ended
     sink = FakeSink()
     outbox(sink).close(LONG_S)
@@ -332,7 +331,7 @@ def test_what_was_cut_off_is_sent_again(store, outbox):
 
 def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
     """At the start nothing is due later than the longest wait from now."""
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     store.outbox.note_failed(store.outbox.claim("fake")[0].id, "busy", NOW + 1)
     clock.now -= 10 * 365 * 86400
     sink = FakeSink()
@@ -356,11 +355,11 @@ def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monk
     monkeypatch.setattr(store.outbox, "note_sent", note)
     is_full.set()
     sink = FakeSink()
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
     wait_until(lambda: "disk is full" in running.status()[0].problem)
     is_full.clear()
-    wait_until(lambda: store.deliveries("sent"))
+    wait_until(lambda: store.outbox.stored("sent"))
     running.close(LONG_S)
     assert len(sink.seen) == 1
     assert running.status()[0].problem == ""
@@ -378,31 +377,31 @@ def test_a_state_file_that_cannot_be_read_for_a_while_ends_no_sink(store, outbox
 
     monkeypatch.setattr(store.outbox, "claim", claim_or_fail)
     sink = FakeSink()
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     outbox(sink)
     wait_until(lambda: sink.seen)
 
 
 def test_a_notice_that_was_changed_by_hand_is_a_dead_letter(store, outbox):
     """It holds back no other one."""
-    store.enqueue(make_notice(), ["fake"])
-    store.enqueue(make_notice(sequence=2), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(sequence=2), ["fake"])
     with store.file.transaction() as connection:
         connection.execute("UPDATE notice SET body = '{' WHERE id = 'case-a-1'")
     sink = FakeSink()
     assert outbox(sink).close(LONG_S) == ()
     assert sink.notices == ["case-a-2"]
-    assert [(each.notice, each.state) for each in store.deliveries("dead")] == [(None, "dead")]
+    assert [(each.notice, each.state) for each in store.outbox.stored("dead")] == [(None, "dead")]
 
 
 def test_no_problem_shows_a_secret(store, outbox):
     """Libraries like to quote the URL with the token in it."""
     problem = OSError("cannot reach https://user:hunter2secret@example.org/hook?token=xoxb-123456789012-abcdefghij")
     sink = FakeSink(answer=fail(1, problem))
-    store.enqueue(make_notice(), ["fake"])
+    store.outbox.enqueue(make_notice(), ["fake"])
     outbox(sink)
-    wait_until(lambda: store.deliveries()[0].problem)
-    shown = store.deliveries()[0].problem
+    wait_until(lambda: store.outbox.stored()[0].problem)
+    shown = store.outbox.stored()[0].problem
     assert "example.org" in shown
     assert "hunter2" not in shown
     assert "abcdefghij" not in shown
@@ -410,7 +409,7 @@ def test_no_problem_shows_a_secret(store, outbox):
 
 def test_a_sink_that_is_gone_is_still_listed(store, outbox):
     """Its deliveries wait until there is one of that name again."""
-    store.enqueue(make_notice(), ["gone"])
+    store.outbox.enqueue(make_notice(), ["gone"])
     running = outbox(FakeSink())
     assert [(each.name, each.counts.get("pending", 0)) for each in running.status()] == [
         ("gone", 1),
@@ -429,8 +428,8 @@ def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):
     """A receiver that knows one drops the other: the id is made of notice and sink alone."""
     sinks = []
     for _ in range(2):
-        store = Store.open()
-        store.enqueue(make_notice(), ["fake"])
+        store = Store()
+        store.outbox.enqueue(make_notice(), ["fake"])
         sinks.append(FakeSink())
         running = Outbox(store, [sinks[-1]])
         running.start()
@@ -447,7 +446,7 @@ def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):
 )
 def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
     """Per case and sink the first is sent before the second, and each is sent or listed as dead."""
-    store, ahead = Store.open(), list(failures)
+    store, ahead = Store(), list(failures)
 
     def answer(_):
         match ahead.pop() if ahead else "ok":
@@ -463,7 +462,7 @@ def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
     running = Outbox(store, [sink], retry=QUICK)
     running.start()
     for number, case in enumerate(notices):
-        store.enqueue(make_notice(case, notices[:number].count(case) + 1), ["fake"])
+        store.outbox.enqueue(make_notice(case, notices[:number].count(case) + 1), ["fake"])
         running.wake()
         if number in restarts:
             running.close(0)
@@ -471,8 +470,8 @@ def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
             running = Outbox(store, [sink], retry=QUICK)
             running.start()
     assert running.close(LONG_S) == ()
-    dead = [each.notice.notice_id for each in store.deliveries("dead")]
-    assert sorted(sent + dead) == sorted({each.notice.notice_id for each in store.deliveries()})
+    dead = [each.notice.notice_id for each in store.outbox.stored("dead")]
+    assert sorted(sent + dead) == sorted({each.notice.notice_id for each in store.outbox.stored()})
     for case in set(notices):
         numbers = [int(each.split("-")[1]) for each in sent if each.startswith(case)]
         assert numbers == sorted(numbers)

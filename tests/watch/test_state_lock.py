@@ -16,7 +16,7 @@ from workerdiag.watch.store import Store
 HOLD = """
 import os, sys, time
 from workerdiag.watch.store import Store
-store = Store.open(sys.argv[1])
+store = Store(sys.argv[1])
 store.file.take()
 if os.fork():
     print("held", flush=True)
@@ -26,7 +26,7 @@ time.sleep(600)
 
 @pytest.fixture
 def stores(tmp_path):
-    opened = [Store.open(tmp_path / "state.db") for _ in range(2)]
+    opened = [Store(tmp_path / "state.db") for _ in range(2)]
     yield opened
     for each in opened:
         each.close()
@@ -76,7 +76,7 @@ def test_a_watcher_that_was_killed_is_followed_at_once(stores, tmp_path):
 
 def test_states_in_memory_are_apart():
     """Two of them in one process are two."""
-    for store in (Store.open(), Store.open()):
+    for store in (Store(), Store()):
         store.file.take()
 
 

@@ -9,13 +9,13 @@ from support.watch_values import NOW, FakeClock, make_notice, watched_case, watc
 from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed.feed import Cursor
+from workerdiag.watch.feed.events import Cursor
 from workerdiag.watch.store import KEEP_S, Store
 
 
 @pytest.fixture(params=["memory", "file"])
 def store(request, tmp_path):
-    opened = Store.open(None if request.param == "memory" else tmp_path / "state.db")
+    opened = Store(None if request.param == "memory" else tmp_path / "state.db")
     yield opened
     opened.close()
 
@@ -23,13 +23,13 @@ def store(request, tmp_path):
 def test_everything_is_there_again_after_a_restart(tmp_path):
     """Cursor, deaths with their evidence, cases and the outbox are as they were."""
     path = tmp_path / "state.db"
-    store = Store.open(path)
+    store = Store(path)
     store.set_cursor("prod", Cursor(epoch="e", position=7))
     store.add_deaths("prod", [watched_death(1), watched_death(2, is_expected=True)])
     store.put_case(watched_case())
-    store.enqueue(make_notice(), ["slack", "mail"])
+    store.outbox.enqueue(make_notice(), ["slack", "mail"])
     store.close()
-    store = Store.open(path)
+    store = Store(path)
     assert store.cursor("prod") == Cursor(epoch="e", position=7)
     assert store.cursor("other") is None
     assert store.pending_deaths() == (watched_death(1), watched_death(2, is_expected=True))
@@ -38,7 +38,7 @@ def test_everything_is_there_again_after_a_restart(tmp_path):
     ]
     assert store.cases() == (watched_case(),)
     assert store.case("case-a") == watched_case()
-    assert [(each.sink, each.notice, each.state) for each in store.deliveries()] == [
+    assert [(each.sink, each.notice, each.state) for each in store.outbox.stored()] == [
         ("slack", make_notice(), "pending"),
         ("mail", make_notice(), "pending"),
     ]
@@ -53,28 +53,13 @@ def test_a_transaction_is_kept_as_a_whole_or_not_at_all(store):
             store.set_cursor("prod", Cursor(epoch="e", position=1))
             store.add_deaths("prod", [watched_death()])
             store.put_case(watched_case())
-            store.enqueue(make_notice(), ["slack"])
+            store.outbox.enqueue(make_notice(), ["slack"])
             raise KeyError
 
     with pytest.raises(KeyError):
         write_and_fail()
     assert store.cursor("prod") is None
-    assert store.pending_deaths() == store.cases() == store.deliveries() == ()
-
-
-def test_an_error_in_a_part_undoes_that_part(store):
-    """Who catches what a transaction inside another one raised keeps the rest."""
-
-    def write_and_fail():
-        with store.transaction():
-            store.put_case(watched_case("undone"))
-            raise KeyError
-
-    with store.transaction():
-        store.put_case(watched_case("kept"))
-        with pytest.raises(KeyError):
-            write_and_fail()
-    assert [each.id for each in store.cases()] == ["kept"]
+    assert store.pending_deaths() == store.cases() == store.outbox.stored() == ()
 
 
 def test_a_known_death_is_ignored(store):
@@ -137,17 +122,17 @@ def test_text_that_is_no_utf_8_is_kept(store):
     store.add_deaths(odd, [watched_death(1, id=odd, identity=Identity(name=odd), evidence=())])
     store.set_cursor(odd, Cursor(epoch=odd, position=1))
     store.put_case(watched_case(odd, cluster=odd, what=odd))
-    store.enqueue(make_notice(odd, notice_id=odd, text=odd), [odd])
+    store.outbox.enqueue(make_notice(odd, notice_id=odd, text=odd), [odd])
     store.assign([odd], odd)
     assert store.pending_deaths(odd) == ()
     assert store.case(odd).what == odd
-    assert store.deliveries()[0].notice.text == odd
+    assert store.outbox.stored()[0].notice.text == odd
 
 
 def test_what_is_over_is_forgotten(tmp_path):
     """Judged deaths, cases that ended and deliveries go after 30 days; what waits or goes on stays."""
     clock = FakeClock()
-    store = Store.open(tmp_path / "state.db", clock=clock)
+    store = Store(tmp_path / "state.db", clock=clock)
     log = LogChunk(origin="log", data=b"line\n" * 100_000)
     store.add_deaths("prod", [watched_death(number, evidence=(log,)) for number in range(4)])
     store.assign(["epoch-0", "epoch-1", "epoch-2"], "case-a")
@@ -155,19 +140,19 @@ def test_what_is_over_is_forgotten(tmp_path):
     store.put_case(watched_case("goes-on"))
     store.put_case(watched_case("waits", state="ended"))
     for case, sequence in [("over", 1), ("over", 2), ("goes-on", 1), ("goes-on", 2)]:
-        store.enqueue(make_notice(case, sequence), ["slack"])
+        store.outbox.enqueue(make_notice(case, sequence), ["slack"])
         store.outbox.note_sent(store.outbox.claim("slack")[0].id, {})
-    store.enqueue(make_notice("waits"), ["slack"])
+    store.outbox.enqueue(make_notice("waits"), ["slack"])
     clock.now += KEEP_S - 1
     store.prune()
-    assert len(store.deliveries()) == 5
+    assert len(store.outbox.stored()) == 5
     size = (tmp_path / "state.db").stat().st_size
     clock.now += 2
     store.add_deaths("prod", [watched_death(9)])
     store.prune()
     assert [each.id for each in store.pending_deaths()] == ["epoch-3", "epoch-9"]
     assert [each.id for each in store.cases()] == ["goes-on", "waits"]
-    assert [each.notice.notice_id for each in store.deliveries()] == ["goes-on-2", "waits-1"]
+    assert [each.notice.notice_id for each in store.outbox.stored()] == ["goes-on-2", "waits-1"]
     store.close()
     assert (tmp_path / "state.db").stat().st_size < size
     assert clock.now > NOW

@@ -27,7 +27,7 @@ def notices_of(feed):
         feed=feed,
         cluster=feed.cluster,
         sinks=[as_sink(told.append)],
-        store=Store.open(None, clock=feed.now),
+        store=Store(None, clock=feed.now),
         clock=feed.now,
         pause=feed.pause,
     )
@@ -36,6 +36,7 @@ def notices_of(feed):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_s", [0.0, 60.0], ids=["all at once", "one of each a minute before"])
 def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
     """A thousand deaths of three causes in a minute: three notices and at most three updates, in seconds of work."""

@@ -16,10 +16,9 @@ from attrs import define, evolve, field
 import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import StateFileError, StateInUseError
-from workerdiag.watch.deliveries import DeliveryTable, SinkStatus
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.case import WatchSettings
 from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError, as_sink
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import DeliveryTable, SinkStatus, Store
 from workerdiag.watch.watcher import Watcher
 
 PATIENCE_S = 60.0
@@ -31,7 +30,7 @@ def watching(feed, *sinks, state=None, **settings):
         feed=feed,
         cluster=feed.cluster,
         sinks=[as_sink(each) for each in sinks],
-        store=Store.open(state, clock=feed.now),
+        store=Store(state, clock=feed.now),
         settings=WatchSettings(**settings),
         clock=feed.now,
         pause=feed.pause,
@@ -182,7 +181,7 @@ def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path
 def test_what_was_not_judged_is_judged_by_the_next_watcher(tmp_path):
     """A kill between reading a death and judging it loses nothing."""
     state = tmp_path / "state.db"
-    store = Store.open(state)
+    store = Store(state)
     store.add_deaths("prod", [death(1, 100.0)])
     store.close()
     with watching(SimulatedFeed(ends_at=300.0), state=state) as watcher:
@@ -243,6 +242,7 @@ def test_two_watchers_do_not_share_a_state(tmp_path):
     watching(SimulatedFeed(), state=state).close()
 
 
+@pytest.mark.slow
 def test_thousand_deaths_of_three_causes_are_three_notices():
     """Within a minute; afterwards at most three updates. The judge is the real one."""
     deaths = [death(n, 100.0 + n * 0.06, signal=(6, 11, 4)[n % 3], host=f"10.0.0.{n % 200}") for n in range(1000)]

@@ -16,7 +16,6 @@ from workerdiag.wire.messages import (
     DeathReport,
     ExitReport,
     Heartbeat,
-    PlatformNotice,
     RecorderState,
     RemovalRecord,
     StderrTail,
@@ -41,7 +40,6 @@ MESSAGES = [
         ),
     ),
     RemovalRecord(last_heartbeat=Heartbeat(at=1.5)),
-    PlatformNotice(address_host="10.0.0.4", cause="spot interruption"),
     RecorderState(is_recording=False),
 ]
 
@@ -130,7 +128,7 @@ _JSON = st.recursive(
 _NAMES = st.sampled_from(sorted({*scheduler_record(), *nanny_report(), "stderr", "cgroup", "is_late"}))
 
 
-@given(st.sampled_from(["removal", "nanny-report", "box-found", "platform"]), st.dictionaries(_NAMES, _JSON))
+@given(st.sampled_from(["removal", "nanny-report", "box-found"]), st.dictionaries(_NAMES, _JSON))
 def test_any_plain_data_gives_a_message_that_comes_back(kind, fields):
     """Whatever stands in its fields; what was understood is written as it is read."""
     message = decode_message({**fields, "schema": 1, "kind": kind}, [])

@@ -16,7 +16,7 @@ from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
     CELL_SUM,
-    HEADER_HEAD,
+    HEADER,
     Region,
     unpack_header,
 )
@@ -51,7 +51,7 @@ def _box(stage: tuple[str, ...]) -> bytes:
 
 
 def overwritten(box: bytes, script: Script) -> bytes:
-    """The box with parts of its cells, or its table of regions, overwritten and its checksums made anew."""
+    """The box with parts of its cells, or its header, overwritten and its checksums made anew."""
     data = bytearray(box)
     _, regions = unpack_header(box)
     for _ in range(1 + script.number() % 4):
@@ -63,10 +63,8 @@ def overwritten(box: bytes, script: Script) -> bytes:
         data[at : at + len(bite)] = bite
         _seal(data, start, region)
     if not script.number() % 4:
-        at = HEADER_HEAD.size + int(script.share() * 200)
-        data[at] = script.number()
-        size = HEADER_HEAD.unpack_from(data)[2]
-        pack_into("<I", data, 8, crc32(data[12:size]))
+        data[12 + int(script.share() * (HEADER.size - 13))] = script.number()
+        pack_into("<I", data, 8, crc32(data[12 : HEADER.size]))
     return bytes(data)
 
 
@@ -74,6 +72,6 @@ def _seal(data: bytearray, start: int, region: Region) -> None:
     """Make the checksum of a cell agree with what is in it."""
     if start + CELL_OVERHEAD > len(data):
         return
-    length, _, _ = CELL_HEAD.unpack_from(data, start + CELL_SUM.size)
+    length, _ = CELL_HEAD.unpack_from(data, start + CELL_SUM.size)
     end = min(start + CELL_OVERHEAD + length, start + region.cell_bytes)
     CELL_SUM.pack_into(data, start, crc32(data[start + CELL_SUM.size : end]))

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.api.answers import Answers
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.model.dask import Method
 
 _ERRED, _RETRIED, _FINISHED = "task-erred", "task-retried", "key-in-memory"
 
 
-def auto(client: Client, *, on: bool = True) -> None:
+def auto(client: Client, *, on: bool = True, check: bool | None = None) -> None:
     """Add a diagnosis as a note to each exception that *client* raises because of workers or the scheduler.
 
     These are exceptions of tasks that Dask gave up on (``KilledWorker``, ``NoValidWorkerError``, a failed shuffle,
@@ -43,21 +42,27 @@ def auto(client: Client, *, on: bool = True) -> None:
     Args:
         client: The client, synchronous or not.
         on: False to undo it.
+        check: Whether to warn (``RuntimeWarning``) of work that will not fit, by `workerdiag.check`, before it
+            runs. None: the setting ``workerdiag.auto.check``.
 
     Raises:
         TypeError: *client* is not a `distributed.Client`, or of a release before 2024.8.1.
     """
     from workerdiag.recorder.internals import stream_handlers
+    from workerdiag.settings import setting
 
     handlers = stream_handlers(client)
     if _ERRED not in handlers:
         raise TypeError(f"client must be a distributed.Client (2024.8.1 or newer), got {type(client).__name__}")
-    known = getattr(handlers[_ERRED], "__self__", None)
-    if isinstance(known, _Handlers):
+    ours = getattr(handlers[_ERRED], "__self__", None)
+    if isinstance(ours, _Handlers):
         if not on:
-            known.undo(handlers)
+            ours.undo(handlers)
     elif on:
-        _Handlers(client).install(handlers)
+        ours = _Handlers(client)
+        ours.install(handlers)
+    if on and isinstance(ours, _Handlers):
+        ours.check_work(on=setting("auto.check") == "warn" if check is None else check)
 
 
 class _Handlers:
@@ -73,11 +78,13 @@ class _Handlers:
         #: The original handlers of the client.
         self.originals: dict[str, Method] = {}
         self._held: HeldExceptions | None = None
-        self._answers: Answers | None = None
-        self._calls = NotedCalls(client, self.answers)
+        self._answers = Answers(client)
+        self._calls = NotedCalls(client, self._answers)
         #: The original methods of the client, by name.
         self._methods: dict[str, Any] = {}
         self._undo: list[Callable[[], None]] = []
+        #: Ends the look at work before it runs; None: there is none.
+        self._unwatch_work: Callable[[], None] | None = None
 
     def install(self, handlers: dict[str, Method]) -> None:
         """Take the place of the client's own handlers and methods."""
@@ -105,19 +112,23 @@ class _Handlers:
         hide_our_frames()
         WarmUp(self._client, self._calls.quiet_s).begin()
 
+    def check_work(self, *, on: bool) -> None:
+        """Warn of work that will not fit, or no longer."""
+        if self._unwatch_work is not None and not on:
+            self._unwatch_work()
+            self._unwatch_work = None
+        elif self._unwatch_work is None and on:
+            from workerdiag.api.check import WorkNotes
+            from workerdiag.recorder.internals import watch_graphs
+
+            self._unwatch_work = watch_graphs(WorkNotes().look, self._client)
+
     def undo(self, handlers: dict[str, Method]) -> None:
         """Leave the client as it was."""
+        self.check_work(on=False)
         handlers |= self.originals
         while self._undo:
             self._undo.pop()()
-
-    def answers(self) -> Answers:
-        """Return what makes diagnoses for this client; called in its loop."""
-        if self._answers is None:
-            from workerdiag.api.answers import Answers
-
-            self._answers = Answers(self._client)
-        return self._answers
 
     def on_task_erred(self, key: object = None, exception: object = None, traceback: object = None) -> None:
         """Delay an exception about workers or the scheduler until it has its note; pass others on at once."""
@@ -137,7 +148,7 @@ class _Handlers:
 
     def _begin_to_hold(self) -> HeldExceptions:
         if self._held is None:
-            self._held = HeldExceptions(self._client, self.originals[_ERRED], self.answers())
+            self._held = HeldExceptions(self._client, self.originals[_ERRED], self._answers)
         return self._held
 
     def on_task_retried(self, key: object = None) -> None:
@@ -277,3 +288,43 @@ def _failure_note(problem: Exception) -> str:
         return failure_note(error_text(problem))
     except Exception:  # noqa: BLE001  e.g. our modules are being replaced
         return LATE_NOTE
+
+
+class Answers:
+    """Asks `explain` on behalf of one client."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._turn = asyncio.Lock()
+
+    async def ask(self, exc: BaseException | None, until_s: float) -> Diagnosis:
+        """Return the diagnosis of *exc*, or of a standstill, by *until_s* on the clock of the loop.
+
+        Raises TimeoutError if there is no time, or more time might have helped.
+        """
+        from workerdiag.api.warm_up import yielding
+
+        async with self._turn:
+            with yielding():
+                return await self._explain(exc, until_s)
+
+    async def _explain(self, exc: BaseException | None, until_s: float) -> Diagnosis:
+        from workerdiag.api.warm_up import import_all
+
+        await asyncio.to_thread(import_all)
+        from workerdiag.api.explain import explain
+
+        left_s = until_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise TimeoutError
+        diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
+        if self._client.status == "running" and _is_cut_short(diagnosis):
+            raise TimeoutError
+        return diagnosis
+
+
+def _is_cut_short(diagnosis: Diagnosis) -> bool:
+    """Whether more time might have helped: the cause is unknown and the cluster was not read to the end."""
+    return diagnosis.outcome == "unknown" and any(
+        gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
+    )

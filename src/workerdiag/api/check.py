@@ -1,30 +1,44 @@
-"""``workerdiag.check()``: whether work fits the workers, before it runs."""
+"""``workerdiag.check()``: whether work fits the workers, before it runs; and warnings of work that will not.
+
+All collections go to the scheduler through ``Client._graph_to_futures`` (client.py, distributed 2024.8.1 to
+2026.8.0). The frames behind that call still have them as the user made them, with his names.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import warnings
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from inspect import currentframe
+from traceback import walk_stack
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve
 
-from workerdiag.api.explain import parse_timeout
-from workerdiag.deadline import Deadline
+from workerdiag.api.explain import DEFAULT_RULEBOOK, parse_timeout
+from workerdiag.deadline import Deadline, start_thread
+from workerdiag.guard import guarded
 from workerdiag.model.check import Check
 from workerdiag.model.evidence import Event, Evidence, Gap
-from workerdiag.model.vocabulary import as_deployment
-from workerdiag.rulebook.load import load_rulebook
+from workerdiag.model.rules import ReasonRule
+from workerdiag.model.user_code import is_library
+from workerdiag.model.vocabulary import NOTE_START, Deployment, as_deployment
 from workerdiag.scoring.memory_account import Workload
-from workerdiag.scoring.work_check import check_work
+from workerdiag.scoring.work_check import check_work, work_grade
 from workerdiag.sources.capacity import CapacitySource
 from workerdiag.sources.modules import modules_of_work
-from workerdiag.sources.workload.computed import given_work
+from workerdiag.sources.workload.computed import Computed, find_computed, given_work
 from workerdiag.sources.workload.source import computed_events
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+#: Work whose tasks and data are smaller than this fits any worker.
+_LEAST_BYTES = 2**25
 
 
 def check(collection: object, client: Client | None = None, *, timeout: str | float | None = None) -> Check:
@@ -59,10 +73,23 @@ def check(collection: object, client: Client | None = None, *, timeout: str | fl
 
         client = default_client()  # type: ignore[no-untyped-call]
     events = list(computed_events(work))
-    source = CapacitySource(cast("Any", client), modules_of_work(value for _, value in work.collections))
+    modules = modules_of_work(value for _, value in work.collections)
+    source = CapacitySource(cast("Any", client), modules, with_disk=True)
     if client.asynchronous:
         return cast("Check", _check_async(events, source, deadline))
     return _check(events, source, deadline)
+
+
+def check_for_alarm(computed: Computed, client: Any, deadline: Deadline) -> Check | None:
+    """The check of work that is about to run, by its sizes alone; None unless it will not fit."""
+    events = list(computed_events(computed))
+    if Workload.of_events(events).largest_known_bytes < _LEAST_BYTES:
+        return None
+    cluster = [each for each in CapacitySource(client).collect(budget_s=deadline.left_s) if isinstance(each, Event)]
+    work, deployment = Workload.of_events([*events, *cluster]), _deployment(cluster)
+    if work_grade(work) != "will-not-fit":
+        return None
+    return check_work(work, deployment, _reason_rules(deadline))
 
 
 async def _check_async(events: Sequence[Event], source: CapacitySource, deadline: Deadline) -> Check:
@@ -73,10 +100,17 @@ def _check(events: Sequence[Event], source: CapacitySource, deadline: Deadline) 
     pieces = list(source.collect(budget_s=deadline.left_s))
     cluster = [each for each in pieces if isinstance(each, Event)]
     work = Workload.of_events([*events, *cluster])
-    deployments = (as_deployment(each.fields.get("deployment")) for each in cluster)
-    deployment = next((each for each in deployments if each), None)
-    found = check_work(work, deployment, load_rulebook().reasons)
+    found = check_work(work, _deployment(cluster), _reason_rules(deadline))
     return evolve(found, missing=tuple(_missing(cluster)), notes=(*found.notes, *_unread(pieces)))
+
+
+def _deployment(events: Iterable[Event]) -> Deployment | None:
+    found = (as_deployment(each.fields.get("deployment")) for each in events)
+    return next((each for each in found if each), None)
+
+
+def _reason_rules(deadline: Deadline) -> Sequence[ReasonRule]:
+    return DEFAULT_RULEBOOK.within(deadline)[0].reasons
 
 
 def _callers(frame: FrameType | None) -> Iterable[tuple[FrameType, int]]:
@@ -105,3 +139,48 @@ def _unread(pieces: Iterable[Evidence]) -> Iterator[str]:
     for each in pieces:
         if isinstance(each, Gap):
             yield f"The {each.source} did not answer: {each.detail}"
+
+
+#: Seconds for which work is held up at most, and for the whole check: a late warning still comes.
+_HELD_UP_S, _CHECK_S = 0.25, 5.0
+#: At most so many collections that were checked are remembered.
+_MAX_KNOWN = 1000
+
+
+class WorkNotes:
+    """Looks at each collection once, and warns if it will not fit. The work goes on as it would."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def look(self, client: Client, frame: FrameType) -> None:
+        """Check what the calls behind *frame* compute; an asynchronous client does not wait for it."""
+        with guarded("checking work before it runs"):
+            frames = list(walk_stack(frame))[::-1]
+            work = find_computed(frames)
+            if work is None or not work.collections or not self._is_new(work):
+                return
+            own = (each for each in reversed(frames) if not is_library(each[0].f_code.co_filename))
+            caller, line = next(own, frames[0])
+            place = caller.f_code.co_filename, line
+            thread = start_thread("workerdiag-work", partial(_tell, work, client, *place))
+            if not client.asynchronous:
+                thread.join(_HELD_UP_S)
+
+    def _is_new(self, work: Computed) -> bool:
+        from dask.base import tokenize  # of the process that has made the collections
+
+        token = tokenize(*(value for _, value in work.collections))
+        if token in self._known:
+            return False
+        self._known[token] = None
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        return True
+
+
+def _tell(work: Computed, client: Any, file: str, line: int) -> None:
+    with guarded("checking work before it runs"):
+        found = check_for_alarm(work, client, Deadline.after(_CHECK_S))
+        if found is not None:
+            warnings.warn_explicit(NOTE_START + found.in_brief, RuntimeWarning, file, line)

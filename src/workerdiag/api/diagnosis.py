@@ -11,6 +11,10 @@ from attrs import field, frozen
 
 from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Event
+from workerdiag.model.vocabulary import as_deployment
+from workerdiag.replay.kit import Kit
+from workerdiag.replay.outcome import Replay
 
 #: Not application/json, which JupyterLab would prefer to the HTML (packages/json-extension, rank 0).
 _JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
@@ -26,6 +30,8 @@ class Diagnosis(Findings):
 
     #: Its evidence, for `save`; not part of its value, its JSON or its pickle.
     _kept_evidence: KeptEvidence | None = field(default=None, eq=False, repr=False)
+    #: As above: it holds pickles, and perhaps data.
+    _kit: Kit | None = field(default=None, eq=False, repr=False)
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Return itself, so that ``await explain(exc, client)`` works with any client."""
@@ -34,6 +40,25 @@ class Diagnosis(Findings):
 
     def __str__(self) -> str:
         return self.to_text()
+
+    @property
+    def kit(self) -> Kit | None:
+        """What ran when a worker died, to be replayed; None without the flight recorder on the scheduler."""
+        return self._kit
+
+    def with_replay(self, replay: Replay) -> Self:
+        """Return the diagnosis with the memory that *replay* measured in its decision, its account and its cures.
+
+        It is the same where the replay measured none, or the tasks do not pass the limit.
+        """
+        from workerdiag.scoring.measured_need import with_measured_need
+
+        measured = replay.measured_need
+        if measured is None:
+            return self
+        items = self._kept_evidence.items if self._kept_evidence is not None else ()
+        named = (each.fields.get("deployment") for each in items if isinstance(each, Event))
+        return with_measured_need(self, measured, next(filter(None, map(as_deployment, named)), None))
 
     def to_text(self, *, full: bool = False, width: int = 80) -> str:
         """Return the report for a terminal, without control sequences.
@@ -95,7 +120,7 @@ class Diagnosis(Findings):
 
         return to_json(self)
 
-    def save(self, path: str | os.PathLike[str], *, redact: bool = True, anonymous: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, redact: bool = True) -> Path:
         """Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
 
         ``explain(logs="death.zip")`` judges it again with the rules of that time; ``workerdiag report
@@ -106,7 +131,6 @@ class Diagnosis(Findings):
         Args:
             path: The file to write. An existing one is replaced once the new one is complete.
             redact: Hide what looks like a password, key or token.
-            anonymous: Also replace IP addresses, host names and user names.
 
         Returns:
             The path.
@@ -116,7 +140,7 @@ class Diagnosis(Findings):
         """
         from workerdiag.bundle.writer import write_bundle
 
-        return write_bundle(self, self._kept_evidence, Path(path), redact=redact, anonymous=anonymous)
+        return write_bundle(self, self._kept_evidence, Path(path), redact=redact)
 
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:

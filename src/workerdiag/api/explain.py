@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from attrs import fields, frozen
 
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
     from workerdiag.bundle.kept_evidence import EvidenceTap
     from workerdiag.matching.scan import Matcher
+    from workerdiag.replay.kit import Kit
     from workerdiag.sources.discovery import Discovery
     from workerdiag.sources.logs.source import LogInput
+    from workerdiag.sources.recorder.recipe import FoundRecipe
     from workerdiag.wire.messages import DeathReport
 
 #: Longest timeout, in seconds: clocks cannot count to infinity.
@@ -224,9 +226,13 @@ class Answer:
 def answer(arguments: ExplainArguments) -> Answer:
     """Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`."""
     facts = _exception_facts(arguments)
-    live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
+    found = LiveEvidence()
+    with guarded("asking the cluster") as asking:
+        found = _query_live(arguments, facts)
+    if asking.problem is not None:
+        found = LiveEvidence([failure_gap("cluster", asking.problem, place="scheduler")])
     facts += _workload(arguments, facts)
-    return _diagnose(arguments, facts, live)
+    return _diagnose(arguments, facts, found)
 
 
 async def answer_async(arguments: ExplainArguments) -> Diagnosis:
@@ -234,14 +240,14 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     import asyncio  # slow to import, and not needed for logs
 
     facts = await asyncio.to_thread(_exception_facts, arguments)
-    live: list[Evidence] = []
+    found = LiveEvidence()
     with guarded("asking the cluster") as asking:
         discovery = await asyncio.to_thread(_discovery, arguments, facts)
-        live = await discovery.collect_async()
+        found = LiveEvidence(await discovery.collect_async(), discovery.recipe)
     if asking.problem is not None:
-        live = [failure_gap("cluster", asking.problem, place="scheduler")]
+        found = LiveEvidence([failure_gap("cluster", asking.problem, place="scheduler")])
     facts += await asyncio.to_thread(_workload, arguments, facts)
-    return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
+    return (await asyncio.to_thread(_diagnose, arguments, facts, found)).diagnosis
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
@@ -265,12 +271,21 @@ def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Ev
     return workload_evidence(arguments.exc, arguments.client, arguments.plan.workload)
 
 
-def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
+class LiveEvidence(NamedTuple):
+    """What the cluster and its platforms answered."""
+
+    pieces: Sequence[Evidence] = ()
+    #: How to run again what ran as the workers died.
+    recipe: FoundRecipe | None = None
+
+
+def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> LiveEvidence:
     if arguments.sources is not None:
-        return collect_all(arguments.sources, arguments.plan.live)
+        return LiveEvidence(collect_all(arguments.sources, arguments.plan.live))
     if arguments.client is None and not (facts and _names_a_worker(facts)):
-        return []
-    return _discovery(arguments, facts).collect()
+        return LiveEvidence()
+    discovery = _discovery(arguments, facts)
+    return LiveEvidence(discovery.collect(), discovery.recipe)
 
 
 def _names_a_worker(facts: Sequence[Evidence]) -> bool:
@@ -287,7 +302,7 @@ def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discov
     return Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
 
 
-def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
+def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: LiveEvidence) -> Answer:
     from workerdiag.bundle.kept_evidence import EvidenceTap
     from workerdiag.sources.logs.source import LogSource
 
@@ -303,14 +318,14 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
         chain(
             arguments.gaps,
             facts,
-            drop_late_text(live, plan.search),
+            drop_late_text(live.pieces, plan.search),
             gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s), place=logs.place),
         )
     )
     with guarded("making the diagnosis") as making:
         findings = _run_pipeline(arguments, evidence, tap)
         found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence())
+        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=_kit(live.recipe))
     if making.problem is not None:
         with guarded("reading the rest"):
             deque(evidence, maxlen=0)  # it is known then which logs can be read
@@ -321,6 +336,14 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
         has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
         failure=making.problem,
     )
+
+
+def _kit(recipe: FoundRecipe | None) -> Kit | None:
+    if recipe is None:
+        return None
+    from workerdiag.replay.kit import Kit  # rarely needed
+
+    return Kit(recipe.content, recipe.data)
 
 
 def _run_pipeline(arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap) -> Findings:

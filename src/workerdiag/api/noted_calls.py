@@ -35,7 +35,7 @@ from workerdiag.api.dask_errors import (
 from workerdiag.guard import guarded
 
 if TYPE_CHECKING:
-    from workerdiag.api.answers import Answers
+    from workerdiag.api.auto_notes import Answers
     from workerdiag.api.diagnosis import Diagnosis
 
 #: What a call raised, if it may be about workers or the scheduler; ``polled`` is the time-out of a short call.
@@ -104,7 +104,7 @@ def hide_our_frames() -> None:
 class NotedCalls:
     """The calls of one client. What *answers* knows of their errors is added to these."""
 
-    def __init__(self, client: Any, answers: Callable[[], Answers]) -> None:
+    def __init__(self, client: Any, answers: Answers) -> None:
         self._client = client
         self._sync: Any = getattr(client, "sync", None)
         self._answers = answers
@@ -272,7 +272,7 @@ class NotedCalls:
     async def _look(self, asked: _Asked) -> Diagnosis | None:
         """Return the diagnosis if it says something; that of a standstill is kept for calls that follow."""
         began_s = time.monotonic()
-        diagnosis = await self._answers().ask(asked.exc, asyncio.get_running_loop().time() + asked.wait_s)
+        diagnosis = await self._answers.ask(asked.exc, asyncio.get_running_loop().time() + asked.wait_s)
         is_known = diagnosis.outcome == "explained"
         if asked.kind in ("polled", "interrupted") and diagnosis.top and diagnosis.top.id == _STILL_RUNNING:
             is_known = False
@@ -290,7 +290,7 @@ class ChurnWatch:
     when nothing waits any more.
     """
 
-    def __init__(self, client: Any, answers: Callable[[], Answers]) -> None:
+    def __init__(self, client: Any, answers: Answers) -> None:
         self._client = client
         self._answers = answers
         self._lock = threading.Lock()
@@ -356,7 +356,7 @@ class ChurnWatch:
             if deaths < _MIN_DEATHS or deaths == self._deaths:
                 return
             until_s = asyncio.get_running_loop().time() + _CHURN_S
-            diagnosis = await self._answers().ask(None, until_s)
+            diagnosis = await self._answers.ask(None, until_s)
             self._deaths = deaths
             if diagnosis.churn is not None:
                 from workerdiag.rendering.text import churn_warning

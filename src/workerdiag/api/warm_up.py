@@ -51,7 +51,6 @@ MODULES = (
     "scoring.conclude",
     "rendering.text",
     "api.explain",
-    "api.answers",
     "api.annotate",
 )
 #: Below this share of a processor, and without a finished future for these seconds, a program just waits.

@@ -6,8 +6,6 @@ few lines around it; where there are many logs, less of each.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 
@@ -38,8 +36,8 @@ class EvidenceTap:
         self._last: deque[tuple[int, int, Evidence]] = deque()
         self._first_bytes = self._last_bytes = self._left_out = 0
         #: Logs that passed, and the last two: of the one before the last more may be found.
-        self._settled: list[tuple[int, ClosedLog]] = []
-        self._open: list[tuple[int, OpenLog]] = []
+        self._settled: list[tuple[int, LogCopy]] = []
+        self._open: list[tuple[int, LogCopy]] = []
         self._text_bytes = 0
 
     def tee(self, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
@@ -53,7 +51,7 @@ class EvidenceTap:
             else:
                 if piece.origin != origin:
                     self._settle(all_but=1)
-                    self._open.append((self._count, OpenLog(piece)))
+                    self._open.append((self._count, LogCopy(piece)))
                 origin = piece.origin
                 self._open[-1][1].take(piece)
             yield piece
@@ -77,10 +75,10 @@ class EvidenceTap:
 
     def _settle(self, *, all_but: int) -> None:
         while len(self._open) > all_but:
-            at, passed = self._open.pop(0)
-            text = passed.close()
-            self._settled.append((at, text))
-            self._text_bytes += text.size_bytes
+            at, log = self._open.pop(0)
+            log.close()
+            self._settled.append((at, log))
+            self._text_bytes += log.size_bytes
         if self._text_bytes > MAX_TEXT_BYTES:
             self._shrink_logs()
 
@@ -133,7 +131,6 @@ SIZES = (
     (0, 1024, 8 * 1024),
     (0, 0, 0),
 )
-_NUMBER_BYTES = 8
 _HEAD_BYTES, _TAIL_BYTES, _MESSAGE_BYTES = SIZES[0]
 #: Of one sign, at most this many messages from the start of the log, and as many from its end.
 _MESSAGES_PER_END = 400
@@ -177,57 +174,6 @@ def merge_excerpts(excerpts: Iterable[LogExcerpt]) -> Iterator[LogExcerpt]:
 
 
 @define
-class ClosedLog:
-    """The excerpts of a log that was read to its end."""
-
-    like: LogChunk
-    read_bytes: int
-    excerpts: tuple[LogExcerpt, ...]
-    #: Messages that show a sign, the most telling first: for each its start, its end and its line.
-    messages: array[int]
-    #: Index into `SIZES` of the last shrinking.
-    _size: int = field(default=-1, init=False)
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory that it takes."""
-        return sum(len(each.data) for each in self.excerpts) + len(self.messages) * _NUMBER_BYTES
-
-    def shrink(self) -> None:
-        """Keep less of it, if there is anything left."""
-        if self._size + 1 >= len(SIZES) or not self.excerpts:
-            return
-        self._size += 1
-        head, tail, messages = SIZES[self._size]
-        ends = head_excerpt(self.excerpts[0], head), tail_excerpt(self.excerpts[-1], tail)
-        self.excerpts = tuple(merge_excerpts((*self._messages(messages), *ends)))
-        if not messages:
-            self.messages = array("q")
-
-    def kept_evidence(self) -> KeptLog:
-        """The log as it is handed on."""
-        return KeptLog(
-            origin=self.like.origin,
-            stream=self.like.stream,
-            identity=self.like.identity,
-            read_bytes=self.read_bytes,
-            parts=tuple(LogPart(first_line=each.line, data=each.data) for each in self.excerpts),
-        )
-
-    def _messages(self, room_bytes: int) -> Iterator[LogExcerpt]:
-        """The most telling messages, as far as there is room."""
-        starts = [each.start for each in self.excerpts]
-        for start, end, line in zip(*(self.messages[number::3] for number in range(3)), strict=True):
-            holder = self.excerpts[max(0, bisect_right(starts, start) - 1)]
-            if not holder.start <= start <= end <= holder.end:
-                continue
-            room_bytes -= end - start
-            if room_bytes < 0:
-                return
-            yield LogExcerpt(start, line, holder.data[start - holder.start : end - holder.start])
-
-
-@define
 class _OutermostMessages:
     """Where the first and the last messages with one sign begin."""
 
@@ -244,12 +190,15 @@ class _OutermostMessages:
             yield min(index, len(both) - 1 - index), start
 
 
-class OpenLog:
-    """One log, while it is read."""
+class LogCopy:
+    """What is kept of one log: its beginning, its end, and the messages that show a sign."""
 
     def __init__(self, like: LogChunk) -> None:
         self._like = evolve(like, data=b"")
         self._read_bytes = 0
+        #: Once it was read: its beginning and its end, and the index into `SIZES` of the last shrinking.
+        self._ends: tuple[LogExcerpt, ...] = ()
+        self._size = -1
         #: Place and line of the next byte.
         self._end, self._line = 0, 1
         self._head: list[LogExcerpt] = []
@@ -302,18 +251,45 @@ class OpenLog:
             if self._message_bytes > 2 * _MESSAGE_BYTES:
                 self._drop_inner()
 
-    def close(self) -> ClosedLog:
-        """The log, after its end."""
-        most_telling = self._ranked()[:_MAX_MESSAGES]
-        whole = ClosedLog(
-            like=self._like,
-            read_bytes=self._read_bytes,
-            excerpts=tuple(merge_excerpts((*self._head, *self._tail_excerpts(), *self._messages.values()))),
-            messages=array("q", (number for each in most_telling for number in (each.start, each.end, each.line))),
-        )
+    @property
+    def size_bytes(self) -> int:
+        """What is kept, once it was read."""
+        return sum(len(each.data) for each in (*self._ends, *self._messages.values()))
+
+    def close(self) -> None:
+        """Note that no more will be found in it. The most telling messages come first from now on."""
+        self._ends = tuple(merge_excerpts((*self._head, *self._tail_excerpts())))
+        self._messages = {each.start: each for each in self._ranked()[:_MAX_MESSAGES]}
+        self._head.clear()
+        self._tail.clear()
+        self._signs.clear()
         if self._read_bytes > _HEAD_BYTES + _TAIL_BYTES:
-            whole.shrink()
-        return whole
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Keep less of it, if there is anything left."""
+        if self._size + 1 >= len(SIZES) or not self._ends:
+            return
+        self._size += 1
+        head, tail, room_bytes = SIZES[self._size]
+        self._ends = head_excerpt(self._ends[0], head), tail_excerpt(self._ends[-1], tail)
+        messages, self._messages = self._messages.values(), {}
+        for each in messages:
+            room_bytes -= len(each.data)
+            if room_bytes < 0:
+                break
+            self._messages[each.start] = each
+
+    def kept_evidence(self) -> KeptLog:
+        """The log as it is handed on."""
+        excerpts = merge_excerpts((*self._ends, *self._messages.values()))
+        return KeptLog(
+            origin=self._like.origin,
+            stream=self._like.stream,
+            identity=self._like.identity,
+            read_bytes=self._read_bytes,
+            parts=tuple(LogPart(first_line=each.line, data=each.data) for each in excerpts),
+        )
 
     def _ranked(self) -> list[LogExcerpt]:
         """The messages, those first that stand at an end for one of their signs."""

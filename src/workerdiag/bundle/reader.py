@@ -1,7 +1,6 @@
 """Reads a death bundle back, whoever made it and whatever became of it on the way.
 
-It is read in memory only, within bounds, as far as it goes; the names in it lead nowhere. A zip archive has the
-list of its files at its end: of one that was cut off, the files that are whole are still found.
+It is read in memory only, within bounds, as far as it goes; the names in it lead nowhere.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from struct import Struct
 
 from attrs import define, evolve, field, frozen
 
@@ -241,21 +238,9 @@ def _is_parsable(content: bytes) -> bool:
 
 
 #: PKWARE's APPNOTE.TXT 6.3.10, section 4.3.7: local file header; 4.3.12: signature of central headers.
-_LOCAL = Struct("<4sHHHHHIIIHH")
 _LOCAL_MARK = b"PK\x03\x04"
 _CENTRAL_MARK = b"PK\x01\x02"
-_DEFLATED, _STORED = 8, 0
 _MAX_PROBLEMS = 50
-_SIZE_FOLLOWS, _ENCRYPTED = 8, 1
-
-
-@frozen
-class _Packed:
-    """Where a file is in an archive that has lost its list."""
-
-    start: int
-    size_bytes: int
-    method: int
 
 
 @define
@@ -269,7 +254,6 @@ class Archive:
     is_damaged: bool = field(default=False, init=False)
     _left: int = field(default=MAX_BYTES, init=False)
     _zip: zipfile.ZipFile | None = field(default=None, init=False)
-    _recovered: dict[str, _Packed] = field(factory=dict, init=False)
     _prefix: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -281,8 +265,6 @@ class Archive:
             self._zip = zipfile.ZipFile(io.BytesIO(self._data))
         if self._zip is None:
             self.is_damaged = self._data.startswith(_LOCAL_MARK)
-            self._recovered = dict(self._scan_files())
-            self.note("it is damaged or cut off; its intact files were read")
 
     def note(self, problem: str) -> None:
         """Note what could not be read; of very many the first few."""
@@ -291,7 +273,7 @@ class Archive:
 
     def enter_folder(self, name: str) -> None:
         """Look for all files in the folder in which *name* is found: a bundle may have been packed again."""
-        names = self._zip.namelist() if self._zip else list(self._recovered)
+        names = self._zip.namelist() if self._zip else ()
         found = [each for each in names if each == name or each.endswith(f"/{name}")]
         if found:
             self._prefix = min(found, key=len).removesuffix(name)
@@ -314,8 +296,7 @@ class Archive:
 
     def _content(self, name: str, most: int) -> bytes | None:
         if self._zip is None:
-            packed = self._recovered.get(name)
-            return None if packed is None else self._unpack(packed, most + 1)
+            return None
         try:
             info = self._zip.getinfo(name)
         except KeyError:
@@ -324,27 +305,3 @@ class Archive:
             raise ValueError("its compression method is not one that bundles use")
         with self._zip.open(info) as file:
             return file.read(most + 1)
-
-    def _scan_files(self) -> Iterator[tuple[str, _Packed]]:
-        """The files that can be found without the list at the end, as far as they are there."""
-        at = 0
-        for _ in range(MAX_FILES):
-            if self._data[at : at + 4] != _LOCAL_MARK or at + _LOCAL.size > len(self._data):
-                return
-            _, _, flags, method, _, _, _, size, _, name_size, extra_size = _LOCAL.unpack_from(self._data, at)
-            start = at + _LOCAL.size + name_size + extra_size
-            if flags & (_SIZE_FOLLOWS | _ENCRYPTED) or method not in (_DEFLATED, _STORED):
-                return
-            name = self._data[at + _LOCAL.size : at + _LOCAL.size + name_size].decode("utf-8", "replace")
-            yield name, _Packed(start, size, method)
-            at = start + size
-
-    def _unpack(self, packed: _Packed, most: int) -> bytes:
-        """As much of the content as is there and may be had."""
-        data = self._data[packed.start : packed.start + packed.size_bytes]
-        if packed.method == _STORED:
-            return data[:most]
-        try:
-            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)
-        except zlib.error:
-            return b""

@@ -8,9 +8,10 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from workerdiag.bundle.bug_report import configuration, versions
 from workerdiag.bundle.evidence_json import (
@@ -29,10 +30,11 @@ from workerdiag.bundle.evidence_json import (
 from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.errors import BundleError, error_text
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.identity import Identity
-from workerdiag.redaction.objects import Anonymizer, names_to_hide
+from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.json import to_dict
 
+#: Takes out what must not leave.
+Hide = Callable[[Any], Any]
 #: Every file has this time: the same content makes the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _READABLE_BY_OWNER = 0o600 << 16
@@ -40,12 +42,7 @@ _NO_EVIDENCE = "this diagnosis was read back from text: there is no evidence bes
 
 
 def write_bundle(
-    findings: Findings,
-    kept_evidence: KeptEvidence | None,
-    path: Path,
-    *,
-    redact: bool = True,
-    anonymous: bool = False,
+    findings: Findings, kept_evidence: KeptEvidence | None, path: Path, *, redact: bool = True
 ) -> Path:
     """Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
 
@@ -53,8 +50,7 @@ def write_bundle(
         BundleError: It cannot be written there; nothing is left behind.
     """
     kept_evidence = kept_evidence or KeptEvidence(left_out=(_NO_EVIDENCE,))
-    anonymizer = Anonymizer(redact=redact, names=_private_names(findings, kept_evidence) if anonymous else None)
-    contents = list(_bundle_files(findings, kept_evidence, anonymizer))
+    contents = list(_bundle_files(findings, kept_evidence, redact=redact))
     try:
         _write_atomically(path, contents)
     except OSError as problem:
@@ -62,51 +58,41 @@ def write_bundle(
     return path
 
 
-def _private_names(findings: Findings, kept_evidence: KeptEvidence) -> list[str]:
-    pieces = [each for each in kept_evidence.items if not isinstance(each, KeptLog)]
-    identities = [getattr(each, "identity", None) for each in (*kept_evidence.items, *findings.deaths)]
-    known = [each for each in identities if isinstance(each, Identity)]
-    return list(names_to_hide(known, (repr(each) for each in pieces)))
-
-
-def _bundle_files(
-    findings: Findings, kept_evidence: KeptEvidence, anonymizer: Anonymizer
-) -> Iterator[tuple[str, bytes]]:
-    evidence, logs = _evidence_files(kept_evidence, anonymizer)
+def _bundle_files(findings: Findings, kept_evidence: KeptEvidence, *, redact: bool) -> Iterator[tuple[str, bytes]]:
+    hide: Hide = redact_object if redact else lambda value: value
+    evidence, logs = _evidence_files(kept_evidence, hide)
     files = [
-        (DIAGNOSIS, _json_bytes(anonymizer.values(to_dict(findings)))),
+        (DIAGNOSIS, _json_bytes(hide(to_dict(findings)))),
         (EVIDENCE, _json_bytes(evidence)),
-        (VERSIONS, _json_bytes(anonymizer.values(versions()))),
-        (CONFIGURATION, _json_bytes(anonymizer.values(configuration()))),
+        (VERSIONS, _json_bytes(hide(versions()))),
+        (CONFIGURATION, _json_bytes(hide(configuration()))),
         *logs,
     ]
     manifest = {
         "kind": KIND,
         "schema": SCHEMA,
-        "workerdiag": anonymizer.text(findings.version),
-        "knowledge": anonymizer.text(findings.knowledge),
+        "workerdiag": hide(findings.version),
+        "knowledge": hide(findings.knowledge),
         "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hidden": anonymizer.hidden,
-        "left_out": anonymizer.values(list(kept_evidence.left_out)),
+        "hidden": ["secrets"] if redact else [],
+        "left_out": hide(list(kept_evidence.left_out)),
         "files": {name: len(content) for name, content in files},
     }
     return iter([(MANIFEST, _json_bytes(manifest)), *files])
 
 
-def _evidence_files(
-    kept_evidence: KeptEvidence, anonymizer: Anonymizer
-) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
+def _evidence_files(kept_evidence: KeptEvidence, hide: Hide) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
     """What goes into ``evidence.json``, and name and text of the logs."""
     plain: list[object] = []
     logs: list[tuple[str, bytes]] = []
     for item in kept_evidence.items:
         if not isinstance(item, KeptLog):
-            plain.append(anonymizer.values(piece_to_dict(item)))
+            plain.append(hide(piece_to_dict(item)))
             continue
         name = LOG.format(number=len(logs) + 1)
-        texts = [anonymizer.data(part.data) for part in item.parts]
+        texts = [hide(part.data) for part in item.parts]
         logs.append((name, _text_with_cut_lines(item, texts)))
-        plain.append(anonymizer.values(log_to_dict(item, name, [len(each) for each in texts])))
+        plain.append(hide(log_to_dict(item, name, [len(each) for each in texts])))
     return {"schema": SCHEMA, "pieces": plain}, logs
 
 

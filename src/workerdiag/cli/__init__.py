@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from workerdiag._version import __version__
-from workerdiag.cli.blackbox import blackbox
 from workerdiag.cli.commands import SafeGroup, command, is_colored, status_line, text_width
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import draft, knowledge
-from workerdiag.cli.report import report
+from workerdiag.cli.report import replay, report
 from workerdiag.cli.show import mcp, settings, sources
 from workerdiag.cli.triage import fleet, triage
 from workerdiag.cli.watch import watch
@@ -123,6 +122,6 @@ def completion(shell: str) -> None:
     click.echo(ShellComplete.source(kind(main, {}, "workerdiag", "_WORKERDIAG_COMPLETE")))
 
 
-for each in (explain, fleet, blackbox, knowledge, mcp, report, settings, sources, triage, watch):
+for each in (explain, fleet, knowledge, mcp, replay, report, settings, sources, triage, watch):
     main.add_command(each)
 knowledge.add_command(draft)

@@ -1,4 +1,4 @@
-"""``workerdiag report``: from a death bundle to text for a bug report."""
+"""``workerdiag report`` and ``replay``: a death bundle as text for a bug report, a kit that is run again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag._version import __version__
-from workerdiag.cli.commands import EXIT_OK, command, status_line
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, status_line
 from workerdiag.errors import BundleError
+from workerdiag.rendering.wording import printable
 
 if TYPE_CHECKING:
     from workerdiag.bundle.reader import Bundle
     from workerdiag.model.diagnosis import Findings
     from workerdiag.rendering.bug_report import ReportExtras
+
 
 _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
 
@@ -98,3 +100,34 @@ def _origin_lines(bundle: Bundle) -> Iterator[str]:
     hidden = manifest.get("hidden")
     names = ", ".join(map(str, hidden)) if isinstance(hidden, list) else ""
     yield f"hidden: {names}" if names else "nothing was hidden"
+
+
+@command("workerdiag replay kit.zip --trust", "workerdiag replay kit.zip --trust --limit 500MB")
+@click.argument("kit", metavar="FILE", type=click.Path(readable=False))
+@click.option("--limit", metavar="SIZE", help="Memory limit; without it, that of the workers that died.")
+@click.option(
+    "--memray",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Run the task that kills once more, and have memray record its allocations here.",
+)
+@click.option("--trust", is_flag=True, help="Reading a kit runs code: say that you trust whoever made it.")
+@click.option("--timeout", default="10 minutes", show_default=True, help="The time for all of it.")
+def replay(kit: str, limit: str | None, memray: str | None, timeout: str, *, trust: bool) -> int:
+    """Run again what ran when a worker died.
+
+    A kit is what `diagnosis.kit.save("kit.zip")` writes. Its tasks run here, each alone in a process that is ended
+    as a nanny would end it. That tells whether one of them kills a worker by itself or only beside others, how
+    much memory it held, and which limit would have sufficed.
+
+    Exit status: 0 a verdict; 1 it cannot be replayed here; 2 bad usage, or no kit.
+    """
+    from workerdiag.replay.kit import Kit
+
+    with status_line("replaying"):
+        try:
+            found = Kit.load(kit).replay(limit, memray, trusted=trust, timeout=timeout)
+        except ValueError as problem:
+            raise UnusableError(str(problem)) from None
+    click.echo(printable(str(found)))
+    return EXIT_NOT_OK if found.verdict == "cannot-replay" else EXIT_OK

@@ -88,7 +88,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     Exit status: 0 all was read; 1 some of it could not be read; 2 bad usage, or nothing could be read.
     """
     from workerdiag.triage.fleet.show import render_fleet
-    from workerdiag.triage.triage_function import triage as run_triage
+    from workerdiag.triage.work import triage as run_triage
 
     rulebook = load_checked_rulebook(knowledge) if knowledge else None
     with ExitStack() as stack:

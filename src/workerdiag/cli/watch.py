@@ -34,13 +34,12 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.rendering.wording import format_percent, pluralize
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.sinks import SHIPPED
+from workerdiag.watch.sinks import SHIPPED, sinks_of
 
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
     from workerdiag.watch.case import WatchedCase
-    from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
-    from workerdiag.watch.store import Store
+    from workerdiag.watch.store import SinkStatus, Store, StoredDelivery
     from workerdiag.watch.watcher import Watcher
 
 
@@ -95,7 +94,7 @@ _STATES: Mapping[DeliveryState, str] = {
 def _open(state: str | None) -> Store:
     from workerdiag.watch.store import Store
 
-    return Store.open(state_path(state), must_exist=True)
+    return Store(state_path(state), must_exist=True)
 
 
 @command(
@@ -141,14 +140,14 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
 
 
 def _problems(store: Store) -> Iterator[str]:
-    from workerdiag.incidents.incident import BLIND_KEY
+    from workerdiag.incidents import BLIND_KEY
 
     if store.file.watcher() is None:
         yield "no watcher is running (start one: workerdiag watch ADDRESS, with the same --state)"
     for case in store.cases():
         if case.key == BLIND_KEY and case.is_open:
             yield f"the watcher does not see {case.cluster}: {case.what}"
-    if dead := len(store.deliveries("dead")):
+    if dead := len(store.outbox.stored("dead")):
         yield f"{pluralize(dead, 'notice')} could not be delivered"
 
 
@@ -168,7 +167,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         yield from _field("Cases", "none")
     for sink in store.outbox.sinks():
         yield from _field("Sink", _sink_text(sink, now))
-    for each in store.deliveries("dead")[-_MAX_DEAD:]:
+    for each in store.outbox.stored("dead")[-_MAX_DEAD:]:
         yield from _field("Failed", _dead_text(each))
 
 
@@ -316,10 +315,9 @@ def start(
     state file that cannot be used.
     """
     from workerdiag.cli.explain import quiet_dask
-    from workerdiag.watch.sinks.options import sinks_of
-    from workerdiag.watch.watch_function import watch as start_watching
+    from workerdiag.watch.watcher import watch as start_watching
 
-    given = sinks_of({kind: values for kind, values in sinks.items() if values})
+    given = sinks_of(sinks)
     path = make_state_folder(state)
     with (
         quiet_dask(),

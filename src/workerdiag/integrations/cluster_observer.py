@@ -26,7 +26,7 @@ from workerdiag.api.explain import (
 )
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import is_deliberate_stop
+from workerdiag.incidents import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Death

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -21,6 +21,7 @@ from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.integrations.diagnose import diagnose, is_from_dask
 from workerdiag.model.dask import is_worker_death
+from workerdiag.settings import setting
 from workerdiag.sources.tracebacks import linked_exceptions
 
 if TYPE_CHECKING:
@@ -33,16 +34,22 @@ _EVENT = "post_run_cell"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Show the answer under each cell that fails with an exception of Dask, and add ``%explain``."""
+    """Show the answer under each cell that fails with an exception of Dask, and add ``%explain``.
+
+    With the setting ``workerdiag.auto.check``, work that will not fit is told before it runs.
+    """
     explainer = WorkerdiagMagics(shell)
     shell.register_magics(explainer)
     shell.events.register(_EVENT, explainer.on_cell_run)
+    if setting("auto.check") == "warn":
+        explainer.check_work()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Undo `load_ipython_extension`."""
     explainer = shell.magics_manager.registry.pop(WorkerdiagMagics.__name__)
     shell.events.unregister(_EVENT, explainer.on_cell_run)
+    explainer.leave_work()
     shell.magics_manager.magics["line"].pop("explain")
 
 
@@ -57,6 +64,20 @@ class WorkerdiagMagics(Magics):
         self._pending: set[asyncio.Task[None]] = set()
         #: Arguments of `_update` for answers that arrived since the last cell.
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
+        #: Ends the look at work before it runs; None: there is none.
+        self._unwatch_work: Callable[[], None] | None = None
+
+    def check_work(self) -> None:
+        """Warn of work of any client that will not fit, before it runs."""
+        from workerdiag.api.check import WorkNotes
+        from workerdiag.recorder.internals import watch_graphs
+
+        self._unwatch_work = watch_graphs(WorkNotes().look)
+
+    def leave_work(self) -> None:
+        """Undo `check_work`."""
+        if self._unwatch_work is not None:
+            self._unwatch_work()
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """Show the answer, or that there is none, under a cell that failed with an exception of Dask."""

@@ -38,10 +38,8 @@ _MORE_START = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback):
 _MORE = _MORE_START + _PLAIN + rb"\n"
 #: A line with another beginning needs a closer look.
 _LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
-#: A one-line message: header, plain text, and another header behind it.
-_SINGLE_LINE = re.compile(rb"%b(%b)\r*\n(?=%b|\Z)" % (_HEADER, _PLAIN, _HEADER))
-#: A message: header, plain text, continuation lines, and another header behind it.
-_MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
+#: A message: header, plain text, continuation lines, and another header or the end of the log behind it.
+_MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b|\Z)" % (_HEADER, _PLAIN, _MORE, _HEADER))
 #: Every header that `parse_line` knows names one of these loggers.
 _LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
 _NEWLINE = ord("\n")
@@ -104,20 +102,6 @@ def find_candidates(
             yield Candidate(at, texts, those, bounds, line, message)
 
 
-def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
-    """Return the messages with *hits* by their offset; None unless all of them are one line long."""
-    found: dict[int, bytes] = {}
-    for at, _ in hits:
-        start = data.rfind(b"\n", max(0, begin + at - LONGEST_LINE), begin + at) + 1
-        if start in found:
-            continue
-        line = _SINGLE_LINE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
-        if line is None or line.end() - start > LONGEST_LINE:
-            return None
-        found[start] = line[1]
-    return found
-
-
 def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
     """Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
 
@@ -168,7 +152,6 @@ def fresh_candidates(
         return prefilter.unsaturated(table.texts_together(literals, is_one_line))
 
     packed = prefilter.fresh(hits.packed)
-    prefilter.count_stale(len(hits.packed) - len(packed))
     while packed:
         known = len(prefilter.saturated)
         piece = evolve(hits, packed=packed[:_PIECE_HITS])

@@ -169,11 +169,6 @@ def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
 
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
 _LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
-_ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
-#: Lets a dot stand for a line end; and classes with a line end in them.
-_DOT_ALL = re.compile(r"\(\?[a-zA-Z]*s")
-_WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIGIT)
-_NEWLINE = ord("\n")
 #: What may match a line end: escapes, and classes of characters.
 _GROUP = re.compile(r"\([^()]*\)")
 _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
@@ -185,22 +180,6 @@ def _may_match(text: str, message: str) -> bool:
         return pattern(text).search(message) is not None
     except BadPatternError:
         return True
-
-
-def kept_within_line(text: str) -> str:
-    """Return the pattern *text* with fewer parts that may match a line end, for lines of ASCII and tabs."""
-    return _INSIDE.sub(_without_newline, text)
-
-
-def _without_newline(part: re.Match[str]) -> str:
-    found = part[0]
-    if found == r"\s":
-        return r"[ \t]"
-    if found in (r"\W", r"\D"):
-        return rf"[^{found.lower()}\n]"
-    if found.startswith("[^") and found[2:3] != "]":
-        return r"[^\n" + found[2:]
-    return found
 
 
 @lru_cache(maxsize=4096)
@@ -235,42 +214,6 @@ def _is_anchor(op: object, value: Any) -> bool:
     if op is sre.BRANCH:
         return any(map(_has_anchor, value[1]))
     return op is sre.AT and value not in (sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY)
-
-
-@lru_cache(maxsize=4096)
-def is_within_line(text: str) -> bool:
-    """Whether each match is within one line, and does not depend on the lines around it."""
-    if _DOT_ALL.search(text) or text.count("$") > text.count(_LINE_END):
-        return False
-    try:
-        return not _may_have_newline(sre_parser.parse(text, re.IGNORECASE))
-    except re.error:
-        return False
-
-
-def _may_have_newline(items: Iterable[tuple[object, Any]]) -> bool:
-    return any(_may_reach_out(*item) for item in items)
-
-
-def _may_reach_out(op: object, value: Any) -> bool:
-    if op is sre.LITERAL or op is sre.NOT_LITERAL:
-        return bool(value == _NEWLINE) is (op is sre.LITERAL)
-    if op is sre.IN:
-        is_negated = value[0][0] is sre.NEGATE
-        return is_negated != any(_holds_newline(kind, one) for kind, one in value)
-    if op in (sre.SUBPATTERN, sre.MAX_REPEAT, sre.MIN_REPEAT):
-        return _may_have_newline(value[-1])
-    if op is sre.BRANCH:
-        return any(map(_may_have_newline, value[1]))
-    return op is not sre.ANY and (op is not sre.AT or value not in _ANYWHERE)
-
-
-def _holds_newline(kind: object, one: Any) -> bool:
-    if kind is sre.LITERAL:
-        return bool(one == _NEWLINE)
-    if kind is sre.RANGE:
-        return bool(one[0] <= _NEWLINE <= one[1])
-    return kind is sre.CATEGORY and one in _WITH_NEWLINE
 
 
 _S = TypeVar("_S", bound=Sign)

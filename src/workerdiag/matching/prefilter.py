@@ -16,7 +16,7 @@ import sys
 import tempfile
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 LONGEST_LITERAL = 256
 #: Bytes of a piece. Time may run out after the first piece.
 _PIECE_BYTES = 256 * 1024
-#: After this many hits of saturated patterns a smaller database is compiled: both cost about 0.1 s.
-STALE_PLACES = 150_000
 #: Limit of the cache of unsaturated patterns.
 _MAX_KNOWN = 4096
 #: Scratch spaces to keep for later scans.
@@ -49,8 +47,6 @@ class LiteralHits:
     literal_count: int
     #: Bytes searched before time ran out.
     searched_bytes: int
-    #: Literals that may be present at unknown places.
-    unplaced: frozenset[int] = frozenset()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return (divmod(each, self.literal_count) for each in self.packed)
@@ -63,13 +59,11 @@ class LiteralHits:
 class LiteralScan:
     """A set of literals to find, ignoring case. Threads may share it.
 
-    The places of those with the numbers *unplaced* are not reported. It takes no lock, so no lock survives a fork,
-    and a signal handler may scan during a scan.
+    It takes no lock, so no lock survives a fork, and a signal handler may scan during a scan.
     """
 
-    def __init__(self, texts: Iterable[str], unplaced: frozenset[int] = frozenset()) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
-        self._unplaced = unplaced
         self._database: hyperscan.Database | None = None
         #: Unused scratch spaces. A scan takes one or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
@@ -77,28 +71,17 @@ class LiteralScan:
     def hits(self, block: bytes | memoryview, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
         """Find the literals in *block* (less than 4 GiB) until *deadline*; the first piece is always searched."""
         packed: list[int] = []
-        unplaced: set[int] = set()
         searched = 0
         view = memoryview(block)
         while self.texts and searched < len(block) and not (searched and deadline.is_over):
             begin = max(0, searched - LONGEST_LITERAL)
             part = view[begin : searched + _PIECE_BYTES]
             found = self._scanned(part, begin) if available() else self._found_one_by_one(bytes(part), begin)
-            if self._unplaced:
-                there = [each % len(self.texts) for each in found]
-                unplaced |= self._unplaced.intersection(there)
-                found = [each for each, one in zip(found, there, strict=True) if one not in self._unplaced]
             found.sort()
             packed += found[bisect_left(found, searched * len(self.texts)) :]
             searched = begin + len(part)
         searched = searched if self.texts else len(block)
-        return LiteralHits(packed, len(self.texts), searched, frozenset(unplaced))
-
-    def without_places(self, literals: frozenset[int]) -> LiteralScan:
-        """Return a scan that reports the presence of *literals* without their places, if that is quicker."""
-        if not available():
-            return self
-        return LiteralScan((text.decode() for text in self.texts), literals)
+        return LiteralHits(packed, len(self.texts), searched)
 
     def _found_one_by_one(self, block: bytes, begin: int) -> list[int]:
         lowered = block.lower()
@@ -120,8 +103,8 @@ class LiteralScan:
             packed.append((before + end) * count + index)
 
         if self._database is None:
-            self._database = database(self.texts, once=self._unplaced)
-        scratch = self._spare.pop() if self._spare else new_scratch(self._database)
+            self._database = database(self.texts)
+        scratch = self._spare.pop() if self._spare else hyperscan.Scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
         self._database.scan(buffer, match_event_handler=found, scratch=scratch)
         if len(self._spare) < _MAX_SPARE:
@@ -132,18 +115,13 @@ class LiteralScan:
 class LogPrefilter:
     """The prefilter of one log, with its saturated patterns: those that have matched often enough.
 
-    Of a saturated pattern only the last matches are still wanted. If its literals are frequent, the scan no
-    longer reports their places: reporting each one is the most expensive part of a scan.
+    Of a saturated pattern only the last matches are still wanted.
     """
 
     def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
         self.saturated: set[str] = set()
-        #: Patterns whose matches are counted, so that all their places are wanted.
-        self.counted: set[str] = set()
-        self._all = self._literals = literals
+        self._literals = literals
         self._texts_of = texts_of
-        self._unplaced: frozenset[int] = frozenset()
-        self._stale_places = 0
         #: The unsaturated ones among patterns that are tried together.
         self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -179,20 +157,10 @@ class LogPrefilter:
         return array("q", self._select(packed, lambda texts: not self.saturated.isdisjoint(texts)))
 
     def _select(self, packed: list[int], is_wanted: Callable[[tuple[str, ...]], bool]) -> list[int]:
-        count = len(self._all.texts)
+        count = len(self._literals.texts)
         literals = [each % count for each in packed]
         wanted = {each: is_wanted(self._texts_of(each)) for each in set(literals)}
         return list(compress(packed, map(wanted.__getitem__, literals)))
-
-    def count_stale(self, places: int) -> None:
-        """Count hits of saturated patterns. Beyond a limit, their places are no longer reported."""
-        self._stale_places += places
-        if self._stale_places > STALE_PLACES:
-            self._stale_places = 0
-            unwanted, numbers = self.saturated - self.counted, range(len(self._all.texts))
-            stale = frozenset(each for each in numbers if unwanted.issuperset(self._texts_of(each)))
-            if stale != self._unplaced:
-                self._unplaced, self._literals = stale, self._all.without_places(stale)
 
 
 try:
@@ -209,13 +177,8 @@ def available() -> bool:
     return hyperscan is not None
 
 
-def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
-    """Return a database that reports the index of each of *texts*, ignoring case.
-
-    Those with the numbers *once* are reported once per scan: such a database is for one log and is not cached.
-    """
-    if once:
-        return _compile_database(texts, once)
+def database(texts: Sequence[bytes]) -> hyperscan.Database:
+    """Return a database that reports the index of each of *texts*, ignoring case."""
     try:
         return _load(_cache_file(texts))
     except (OSError, RuntimeError, hyperscan.error):  # there is none, no home directory, or it is damaged
@@ -223,11 +186,6 @@ def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Da
     with contextlib.suppress(OSError, RuntimeError):
         _save(_cache_file(texts), hyperscan.dumpb(compiled))
     return compiled
-
-
-def new_scratch(ready: hyperscan.Database) -> hyperscan.Scratch:
-    """Working memory for one scan at a time."""
-    return hyperscan.Scratch(ready)
 
 
 def cache_folder() -> Path:
@@ -285,15 +243,13 @@ def _check_folder(folder: Path) -> None:
         raise PermissionError(f"{folder} is no folder of this user's own")
 
 
-def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
-    flags = hyperscan.HS_FLAG_CASELESS
-    once_flags = flags | hyperscan.HS_FLAG_SINGLEMATCH
+def _compile_database(texts: Sequence[bytes]) -> hyperscan.Database:
     compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     compiled.compile(
         expressions=list(texts),
         ids=list(range(len(texts))),
         elements=len(texts),
-        flags=[once_flags if index in once else flags for index in range(len(texts))],
+        flags=hyperscan.HS_FLAG_CASELESS,
         literal=True,
     )
     return compiled

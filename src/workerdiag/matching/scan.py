@@ -64,7 +64,7 @@ class LogScan:
         self._confirmation = Confirmation(table, self.work, self.like.stream)
         #: The blocks to search for the last matches of saturated patterns, once there are any.
         self._tail: TailBuffer | None = None
-        self._reports = ReportCount(table, self.work, self._prefilter.counted)
+        self._reports = ReportCount(table, self.work)
         #: Offsets of matches whose timestamp has no year. Other lines of the log may have it.
         self._year_assumed: set[int] = set()
 
@@ -124,8 +124,7 @@ class LogScan:
         from workerdiag.matching.tail import TailBlock, TailBuffer  # needed for large logs only
 
         late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
-        within = (self._done - self._base - begin, up_to - self._base)
-        block = TailBlock(window, begin, late, self._table, hits.unplaced, within)
+        block = TailBlock(window, begin, late, self._table)
         self._reports.add_late(block, self._prefilter.saturated)
         if self._tail is None:
             self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, self._confirmation.run)
@@ -281,13 +280,9 @@ class Matcher:
 
 
 class ReportCount:
-    """Counts the reports of ends in one log.
+    """Counts the reports of ends in one log."""
 
-    While they are counted, their patterns are in *counted*.
-    """
-
-    def __init__(self, table: PatternTable, work: SearchWork, counted: set[str]) -> None:
-        self.counted = counted
+    def __init__(self, table: PatternTable, work: SearchWork) -> None:
         self._table = table
         self._work = work
         #: For each pattern, the offset up to which its messages are counted.
@@ -302,11 +297,8 @@ class ReportCount:
             self._work.reports[hit.wanted.owner] += 1
             self._work.following[hit.wanted.owner] += hit.follows
             self._counted_to[hit.wanted.pattern] = hit.at
-            if not self._is_void:
-                self.counted.add(hit.wanted.pattern)
         elif hit.wanted.role == "stop-request":
             self._is_void = True
-            self.counted.clear()
 
     def add_late(self, block: TailBlock, saturated: set[str]) -> None:
         """Count the messages in a block that match *saturated* patterns."""
@@ -329,7 +321,7 @@ class ReportCount:
         if text not in self._tests:
             self._tests[text] = sure_test(text, self._table.owners(text))
         test, found, is_sure = self._tests[text], list[int](), True
-        hits = block.hits((text,), self._work)
+        hits = block.hits((text,))
         for low in range(0, len(hits.packed), PIECE_PLACES):
             if test is None or not self._work.has_time():
                 return found, False

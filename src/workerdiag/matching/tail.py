@@ -15,17 +15,11 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.matching.candidates import HEADER_BYTES, Candidate, find_candidates, single_line_messages
+from workerdiag.matching.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.confirmation import PatternHit
 from workerdiag.matching.log_lines import OPENINGS, guesses
 from workerdiag.matching.messages import LogRecord, LogWindow, context_bounds
-from workerdiag.matching.patterns import (
-    PatternOwner,
-    PatternTable,
-    is_within_line,
-    is_within_message,
-    kept_within_line,
-)
+from workerdiag.matching.patterns import PatternOwner, PatternTable
 from workerdiag.matching.prefilter import LiteralHits
 from workerdiag.matching.regex import SearchWork, pattern, pattern_set
 from workerdiag.model.vocabulary import NOTE_START
@@ -53,16 +47,10 @@ class SureTest:
     #: Numbers of the patterns that begin a guess.
     guessing: frozenset[int]
     in_header: bool
-    #: The pattern at the start of every line, the pattern anywhere in every line, and then the others.
-    in_lines: Any | None
 
     def starts(self, block: TailBlock, hits: LiteralHits, work: SearchWork) -> tuple[list[int], bool]:
         """Return the offsets of the certain matches at *hits* of a block, and whether there can be no others."""
         data, table = block.window.data, block.table
-        messages = single_line_messages(data, block.begin, hits)
-        if messages is not None and self._all_pass(messages.values()):
-            work.count_run(sum(map(len, messages.values())))
-            return [block.base + each for each in messages], True
         found: list[int] = []
         is_sure = True
         for each in find_candidates(data, block.begin, hits, table.texts_together):
@@ -72,19 +60,6 @@ class SureTest:
             elif each.message is None or table.matching((self.text,), each.message.decode()):
                 is_sure = False
         return found, is_sure
-
-    def _all_pass(self, messages: Collection[bytes]) -> bool:
-        """Whether all one-line *messages* are matches. They are searched as one text."""
-        if self.in_lines is None:
-            return False
-        text = b"".join([each + b"\n" for each in messages])
-        lowered = text.lower()
-        if _CODE in lowered or _NOTE in lowered:
-            return False
-        found = {each - 1 for each in self.in_lines.Match(text) or ()}
-        if -1 in found:  # no guess precedes the match
-            return found <= {-1, 0, *self.guessing}
-        return found == {0}
 
     def _passes(self, data: bytes, candidate: Candidate) -> bool:
         """Whether the message of a candidate in the block *data* is a certain match."""
@@ -148,8 +123,6 @@ class SureMatches:
         """Whether a pattern has at least as many hits as needed."""
         known = 0
         for block in blocks:
-            if any(text in self.table.texts(each) for each in block.unplaced):
-                return True
             known += sum(number for each, number in block.places().items() if text in self.table.texts(each))
         return known >= self.table.kept_per_end(text)
 
@@ -160,7 +133,7 @@ class SureMatches:
         for block in reversed(blocks):
             if block.searched_to <= low:
                 break
-            hits = block.hits((test.text,), self.work)
+            hits = block.hits((test.text,))
             for end in range(len(hits.packed), 0, -PIECE_PLACES):
                 if len(found) >= wanted or not self.work.has_time():
                     return [each for each in found if each >= low]
@@ -181,22 +154,12 @@ def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
     ):
         return None
     ruled_out = tuple(each for each in unless if each)
-    others = (*ruled_out, *OPENINGS)
-    compiled = pattern_set((text, *others))
+    compiled = pattern_set((text, *ruled_out, *OPENINGS))
     if compiled is None:
         return None
     first = 1 + len(ruled_out)
     guessing = frozenset(range(first, first + len(OPENINGS)))
-    return SureTest(text, compiled, guessing, in_header, None if in_header else _in_lines(text, others))
-
-
-def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
-    """Return the set for `SureTest.in_lines`; None if a match may depend on other lines."""
-    inside = kept_within_line(text)
-    if not is_within_line(inside) or not all(map(is_within_message, others)):
-        return None
-    each_line = (rf"\A(?:{start}(?:{inside})[^\n]*\n)*\z" for start in (r"[ \t]*", r"[^\n]*"))
-    return pattern_set((*each_line, *others))
+    return SureTest(text, compiled, guessing, in_header)
 
 
 #: Hits per piece. Pieces are searched from the end.
@@ -213,9 +176,6 @@ class TailBlock:
     begin: int
     packed: array[int]
     table: PatternTable
-    #: Literals that are present at places not known yet, and the range of those places.
-    unplaced: frozenset[int] = frozenset()
-    within: tuple[int, int] = (0, 0)
     _places: Counter[int] | None = field(default=None, init=False)
 
     @property
@@ -229,43 +189,26 @@ class TailBlock:
         last = self.packed[-1] // len(self.table.literals.texts) + 1 if self.packed else 0
         return self.base + self.begin + last
 
-    def place(self, work: SearchWork) -> None:
-        """Find the places of the unplaced literals."""
-        if not self.unplaced:
-            return
-        low, high = self.within
-        data = memoryview(self.window.data)[self.begin : high]
-        hits = self.table.literals.hits(data, work.clock.deadline)
-        work.late_bytes += len(data) - hits.searched_bytes
-        count = hits.literal_count
-        found = [each for each in hits.packed[hits.first_from(low) :] if each % count in self.unplaced]
-        self.packed = array("q", sorted((*self.packed, *found)))
-        self.unplaced = frozenset()
-        self._places = None
-
     def texts(self) -> set[str]:
         """Return the patterns that may match in the block."""
-        literals = self.places().keys() | self.unplaced
-        return {text for literal in literals for text in self.table.texts(literal)}
+        return {text for literal in self.places() for text in self.table.texts(literal)}
 
     def places(self) -> Counter[int]:
-        """Return the number of known places of each literal."""
+        """Return the number of places of each literal."""
         if self._places is None:
             count = len(self.table.literals.texts)
             self._places = Counter([each % count for each in self.packed])
         return self._places
 
-    def hits(self, texts: Collection[str], work: SearchWork) -> LiteralHits:
+    def hits(self, texts: Collection[str]) -> LiteralHits:
         """Return the hits at which one of the patterns *texts* may match."""
-        if any(text in texts for each in self.unplaced for text in self.table.texts(each)):
-            self.place(work)
         count = len(self.table.literals.texts)
         wanted = {each for each in self.places() if any(text in texts for text in self.table.texts(each))}
         return LiteralHits([each for each in self.packed if each % count in wanted], count, 0)
 
-    def candidates_from_end(self, texts: Collection[str], work: SearchWork) -> Iterator[list[Candidate]]:
+    def candidates_from_end(self, texts: Collection[str]) -> Iterator[list[Candidate]]:
         """Yield the candidates of the patterns *texts* in pieces, the last piece first."""
-        hits = self.hits(texts, work)
+        hits = self.hits(texts)
         for end in range(len(hits.packed), 0, -PIECE_HITS):
             piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_HITS) : end])
             yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts_together))
@@ -327,7 +270,7 @@ class TailBuffer:
         """Add a block. Returns the hits in evicted blocks."""
         if self._blocks:
             self._blocks[-1].window.forget_lines()
-        if not block.packed and not block.unplaced:
+        if not block.packed:
             return []
         self._blocks.append(block)
         self._block_bytes += len(block.window.data)
@@ -389,7 +332,7 @@ class _LastHits:
             self._search_block(block)
 
     def _search_block(self, block: TailBlock) -> None:
-        for candidates in block.candidates_from_end(self.wanted, self.work):
+        for candidates in block.candidates_from_end(self.wanted):
             for candidate in reversed(candidates):
                 if not self.work.has_time():
                     self.work.late_bytes += candidate.at - block.begin

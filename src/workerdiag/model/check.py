@@ -10,6 +10,8 @@ from attrs import field, frozen
 from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.vocabulary import CheckGrade
 
+#: The grades of work that is expected to fail as it stands.
+ALARMS: frozenset[CheckGrade] = frozenset({"too-many-threads", "will-not-fit", "result-too-big"})
 _COLUMNS = 100
 
 
@@ -32,13 +34,24 @@ class Check:
     @property
     def is_alarm(self) -> bool:
         """Whether it is expected to fail as it stands."""
-        return self.grade in ("too-many-threads", "will-not-fit", "result-too-big")
+        return self.grade in ALARMS
+
+    @property
+    def in_brief(self) -> str:
+        """The grade with its sum on one line, and the first change."""
+        lines = [self._headline]
+        lines += [f"{each.do}: {each.change}" for each in self.cures[:1]]
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    @property
+    def _headline(self) -> str:
+        return f"{self.grade.replace('-', ' ').capitalize()}: {self.why}."
+
     def _lines(self) -> Iterator[str]:
-        yield from textwrap.wrap(f"{self.grade.replace('-', ' ').capitalize()}: {self.why}.", _COLUMNS)
+        yield from textwrap.wrap(self._headline, _COLUMNS)
         for each in self.cures:
             yield from textwrap.wrap(f"- {each.do}. {each.why[:1].upper()}{each.why[1:]}.", _COLUMNS)
             yield f"      {each.change}"

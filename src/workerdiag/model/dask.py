@@ -1,19 +1,34 @@
-"""The parts of Dask that we touch: its objects as protocols, and the texts that code depends on.
+"""The parts of Dask that we touch: the types of its objects, and the texts that code depends on.
 
-Protocols have what every supported release has; a part that some release lacks is read with `getattr` where
-it is needed. The texts are those of distributed 2024.8.1 to 2026.8.0. Texts that show causes are in rules.
+A part that some supported release lacks is read with `getattr` where it is needed. The texts are those of
+distributed 2024.8.1 to 2026.8.0. Texts that show causes are in rules.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+    import distributed
+    from distributed import broker, scheduler
+
+    Nanny = distributed.Nanny
+    Scheduler = distributed.Scheduler
+    Worker = distributed.Worker
+    #: On the scheduler.
+    TaskPrefix = scheduler.TaskPrefix
+    TaskState = scheduler.TaskState
+    WorkerState = scheduler.WorkerState
+    #: The latest events of one topic on the scheduler, and the number of all.
+    Topic = broker.Topic
+    #: A server that knows its scheduler.
+    Server = distributed.Nanny | distributed.Worker
+else:  # annotations alone name them
+    Nanny = Scheduler = Server = TaskPrefix = TaskState = Topic = Worker = WorkerState = Any
 
 #: A nanny noted the end of its worker (nanny.py, ``_death_message``), with the process id.
 PROCESS_ENDED = re.compile(r"Worker process (\d+) (?:was killed by|exited with)")
@@ -79,147 +94,6 @@ class EventLoop(Protocol):
     asyncio_loop: AbstractEventLoop
     call_later: Method
     add_callback: Method
-
-
-class Status(Protocol):
-    """The status of a server or a worker."""
-
-    name: str
-
-
-class TaskPrefix(Protocol):
-    """A task prefix: the tasks whose keys begin alike, with the counts of the scheduler."""
-
-    name: str
-    suspicious: int
-    states: Mapping[str, int]
-    #: Bytes of all results of its tasks so far.
-    nbytes_total: int
-    #: Seconds; negative until a task of the kind has finished.
-    duration_average: float
-
-
-class TaskState(Protocol):
-    """A task on the scheduler."""
-
-    key: object
-    state: str
-    suspicious: int
-    prefix: TaskPrefix
-    #: The tasks whose results it needs.
-    dependencies: Collection[TaskState]
-    #: Bytes of its result; negative: not known.
-    nbytes: int
-    run_spec: object
-    processing_on: WorkerState | None
-    waiters: Collection[TaskState]
-    who_wants: Collection[object]
-
-
-class WorkerState(Protocol):
-    """A worker on the scheduler."""
-
-    address: str
-    name: object
-    nanny: str | None
-    pid: int
-    status: Status
-    nthreads: int
-    memory_limit: int
-    last_seen: float
-    metrics: Reply
-    processing: Mapping[TaskState, float] | set[TaskState]
-    executing: Mapping[TaskState, float]
-    extra: Reply
-    local_directory: str
-
-
-class Server(Protocol):
-    """A scheduler, a worker or a nanny."""
-
-    address: str
-    status: Status
-    loop: EventLoop
-    connection_args: object
-    get_logs: Method
-    #: Of a worker and a nanny: the connection to the scheduler.
-    scheduler: Rpc
-
-
-class Topic(Protocol):
-    """The latest events of one topic on the scheduler, and the number of all (broker.py)."""
-
-    events: deque[tuple[float, Any]]
-    count: int
-
-
-class Scheduler(Protocol):
-    """The scheduler, from inside its process."""
-
-    address: str
-    id: str
-    loop: EventLoop
-    workers: Mapping[str, WorkerState]
-    tasks: Mapping[object, TaskState]
-    task_prefixes: Mapping[str, TaskPrefix]
-    clients: Mapping[str, object]
-    plugins: Mapping[str, object]
-    handlers: dict[str, Method]
-    add_plugin: Method
-    remove_plugin: Method
-    get_events: Method
-    log_event: Method
-
-
-class WorkerStateMachine(Protocol):
-    """The tasks of a worker (``WorkerState`` in worker_state_machine.py)."""
-
-    nthreads: int
-    #: Tasks on a worker (``TaskState`` in worker_state_machine.py), by their keys.
-    tasks: Mapping[object, Any]
-
-
-class MemoryManager(Protocol):
-    """The memory manager of a worker."""
-
-    memory_limit: int | None
-
-
-class Worker(Server, Protocol):
-    """A worker, from inside its process."""
-
-    name: object
-    nanny: str | None
-    id: str
-    local_directory: str
-    state: WorkerStateMachine
-    executors: Mapping[str, object]
-    active_threads: dict[int, object]
-    active_threads_lock: AbstractContextManager[object]
-    active_keys: MutableSet[object]
-    memory_manager: MemoryManager
-    finished: Method
-
-
-class NannyProcess(Protocol):
-    """The worker process of a nanny, as the nanny knows it."""
-
-    pid: int | None
-    kill: Method
-    on_exit: Method | None
-
-
-class Nanny(Server, Protocol):
-    """A nanny, from inside its process."""
-
-    process: NannyProcess
-    pid: int | None
-    address_safe: str
-    memory_manager: object
-    periodic_callbacks: dict[str, object]
-    worker_address: str | None
-    log_event: Method
-    _on_worker_exit_sync: Method
 
 
 class Client(Protocol):

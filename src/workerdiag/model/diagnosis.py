@@ -261,6 +261,9 @@ class Present:
 
     #: Number of workers; None if not known.
     workers: int | None = None
+    #: Workers that the client's cluster object wants, and those of them that it ended and starts no others for.
+    wanted_workers: int | None = None
+    given_up_workers: int | None = None
     #: Number of tasks that no worker has yet, at least.
     waiting_tasks: int = 0
     #: Addresses of paused workers, and of those that answer nobody; at most five each.
@@ -343,6 +346,8 @@ class Findings:
     unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)
     #: What filled the limit, and why, if memory was the cause; else None.
     memory: MemoryAccount | None = field(default=None, metadata=ADDED_LATER)
+    #: What `workerdiag.rescue` did because of the deaths, one sentence each, in order.
+    acts: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
     #: At most three changes, in the order in which to try them.
     cures: tuple[Cure, ...] = field(default=(), metadata=ADDED_LATER)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import and_, ge, le
 
 from workerdiag.model.normalize import normalize_fields
@@ -57,6 +57,8 @@ class MemoryAccount:
     inputs: MemoryTerm = MemoryTerm()
     output: MemoryTerm = MemoryTerm()
     copies: MemoryTerm = MemoryTerm()
+    #: All that together, as it was measured in a replay.
+    measured: MemoryTerm = MemoryTerm()
     #: Data of the caller's process that is inside the graph.
     in_graph: MemoryTerm = MemoryTerm()
     #: What the whole result takes that comes together in one place.
@@ -113,7 +115,7 @@ class Step:
     piece_bytes: int | None = None
     #: How many pieces.
     pieces: int = 0
-    #: What one task takes from other steps.
+    #: What one task takes from other steps, or the text that it reads.
     inputs_bytes: int = 0
     inputs: int = 0
     #: Shapes of the whole and of a piece, the names of the dimensions, and the type; empty for frames.
@@ -123,6 +125,8 @@ class Step:
     dtype: str = ""
     rows: int | None = None
     row_bytes: int | None = None
+    #: Where only bounds of its sizes are known: the lower ones by the upper, which are those above.
+    least_share: float | None = None
     #: Whether it takes nothing: its tasks make or read the pieces.
     is_source: bool = False
     #: Whether nobody knows what copies its function makes: it is the caller's own, or its results have no shape.
@@ -147,8 +151,15 @@ class Step:
         return max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
 
     @property
+    def cut_bytes(self) -> int:
+        """The size by which the caller cuts it into pieces: that of a piece, or of the text that is read for it."""
+        return self.inputs_bytes if self.is_source and self.inputs_bytes else self.piece_bytes or 0
+
+    @property
     def expected_copies_bytes(self) -> int:
         """What its function is expected to need besides what it takes and gives, before anything was seen."""
+        if self.is_source and self.inputs_bytes:  # text is copied once, and of the rows a part is made twice
+            return self.inputs_bytes + (self.piece_bytes or 0) // 2
         if self.is_source:  # what takes the pieces is a step of its own; but a frame is made of other tables
             return self.largest_bytes * (2 if self.rows else 1)
         return self.largest_bytes * (UNKNOWN_COPIES if self.is_opaque else KNOWN_COPIES)
@@ -162,6 +173,20 @@ class Step:
     def task_bytes(self) -> int:
         """What one of its tasks holds while it runs."""
         return self.inputs_bytes + (self.piece_bytes or 0) + self.copies_bytes
+
+    @property
+    def at_least(self) -> Step:
+        """The same with the lower bounds of its sizes."""
+        share = self.least_share
+        if share is None:
+            return self
+        return evolve(
+            self,
+            piece_bytes=int(self.piece_bytes * share) if self.piece_bytes else None,
+            inputs_bytes=self.inputs_bytes if self.is_source else int(self.inputs_bytes * share),
+            rows=int(self.rows * share) if self.rows else None,
+            least_share=None,
+        )
 
     @property
     def describe(self) -> str:

@@ -31,17 +31,6 @@ _STOP_REQUESTS = tuple(_REQUESTERS)
 DEFAULT_REASON = "worker-close"
 #: Reasons without signals. A death by a signal is investigated, because its sender and reason are unknown.
 DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
-#: Reasons that the work itself cannot cause. It can close its worker, restart the cluster, or use so much
-#: memory that a nanny kills the worker.
-_REQUESTS_BEYOND_TASKS = (
-    "signal-",
-    "scheduler-close",
-    "scheduler-retire",
-    "retire-workers",
-    "nanny-close",
-    "nanny-plugin-",
-    "worker-lifetime-reached",
-)
 #: Prefixes of the stimulus of removals that end a retirement, asked for or at the end of a worker's lifetime
 #: (scheduler.py, ``retire_workers``: ``expected=True``; in the line "Remove worker" since 2023.7.1).
 _RETIREMENTS = ("retire-workers-", "worker-close-gracefully-")
@@ -79,11 +68,6 @@ def is_stop_request(reason: str) -> bool:
 def is_dask_stop_request(reason: str) -> bool:
     """Whether a part of Dask asked for the stop, and certainly not a signal; the default reason does not count."""
     return reason != DEFAULT_REASON and reason.startswith(DASK_REQUESTS)
-
-
-def is_stop_request_beyond_tasks(reason: str) -> bool:
-    """Whether the tasks on the worker certainly did not cause the stop."""
-    return reason.startswith(_REQUESTS_BEYOND_TASKS)
 
 
 def is_retirement(stimulus: str) -> bool:

@@ -21,7 +21,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Scheduler
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
-from workerdiag.wire.messages import DeathMessage, encode_message
+from workerdiag.wire.messages import DeathMessage, RescueAct, encode_message
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchAnswer
 
@@ -98,6 +98,8 @@ class DeathRing:
         """Add a message to its death; returns False if it adds nothing."""
         newest_first = reversed(self._deaths.items())
         found = next(((number, kept) for number, kept in newest_first if kept.death.is_of(message)), None)
+        if found is None and isinstance(message, RescueAct):
+            return False
         if found is None:
             self._add_death(RecordedDeath.of(message))
         else:

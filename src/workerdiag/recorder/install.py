@@ -90,7 +90,7 @@ async def _install(client: Client, *, scheduler: bool) -> Installation:
     if scheduler and (forbidden := await _why_forbidden(client)):
         missing["scheduler"] = (forbidden,)
         scheduler = False
-    await _check_workers(client)
+    await check_importable(client)
     try:
         if scheduler:
             await client.register_plugin(RecorderScheduler(), name=PLUGIN_NAME)
@@ -116,7 +116,7 @@ async def _why_forbidden(client: Client) -> str:
     return ""
 
 
-async def _check_workers(client: Client) -> None:
+async def check_importable(client: Client) -> None:
     """Raise InstallError unless all workers and nannies can import workerdiag."""
     for of_nannies in (False, True):
         replies = await client.run(pkgutil.resolve_name, _PROBE, nanny=of_nannies, on_error="return")

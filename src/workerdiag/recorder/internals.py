@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
 from contextlib import suppress
 from functools import partial
+from inspect import currentframe
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod
@@ -29,6 +31,8 @@ Undo = Callable[[], None]
 _ATTRIBUTE = "_workerdiag_recording"
 #: Of our function in the place of a method of Dask's: the clients it is for, and what stood there.
 _WATCHED, _ORIGINAL = "_workerdiag_watched", "_workerdiag_original"
+#: The method that sends a graph, and the methods that send one of collections.
+_SENDS_GRAPH, _COLLECTIONS_CALLS = "_graph_to_futures", ("compute", "persist", "get")
 
 
 def get_recording(server: object) -> Any:
@@ -50,15 +54,26 @@ def stream_handlers(client: object) -> dict[str, Method]:
     return handlers if isinstance(handlers, dict) else {}
 
 
-def replace_method(client: object, name: str, method: Method) -> Undo | None:
-    """Have *method* called in the place of the client's own; returns what ends that, or None if it has none."""
-    if not callable(getattr(client, name, None)):
+def replace_method(owner: Any, name: str, method: Method) -> Undo | None:
+    """Have *method* called in the place of an object's or a class's own; returns what ends that, or None."""
+    return _wrap_method(owner, name, lambda _: method)
+
+
+def _wrap_method(owner: Any, name: str, around: Callable[[Method], Method]) -> Undo | None:
+    """Put what *around* makes of a method in its place; returns what ends that, or None if there is no method."""
+    original = getattr(owner, name, None)
+    if not callable(original):
         return None
-    setattr(client, name, method)
+    was_own, method = name in vars(owner), around(original)
+    setattr(owner, name, method)
 
     def undo() -> None:
-        if vars(client).get(name) == method:  # bound methods are equal, not identical
-            delattr(client, name)
+        if vars(owner).get(name) != method:  # bound methods are equal, not identical
+            return
+        if was_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
 
     return undo
 
@@ -115,29 +130,49 @@ def _watch_class(
     return undo
 
 
-def watch_starts(on_failure: Callable[[OSError], Awaitable[object]]) -> Undo:
-    """Have *on_failure* awaited with what a new client raises that reaches no scheduler; returns what ends that.
+def watch_graphs(on_graph: Callable[[Any, FrameType], object], client: object = None) -> Undo | None:
+    """Call *on_graph* with the client and the calling frame before a graph of collections goes to the scheduler.
+
+    ``Client._graph_to_futures`` (client.py) is the way of ``compute``, ``persist`` and ``get``; ``submit`` and
+    ``map`` take it too. Without a *client* it is watched for those that are not watched by themselves, later ones
+    too. Returns what ends that, or None.
+    """
+    from distributed import Client
+
+    def around(original: Method) -> Method:
+        def through(*args: Any, **options: Any) -> Any:
+            frame = currentframe()
+            caller = frame.f_back if frame else None
+            sender = args[0] if client is None else client
+            is_ours = client is not None or _SENDS_GRAPH not in vars(sender)
+            if is_ours and caller is not None and caller.f_code.co_name in _COLLECTIONS_CALLS:
+                on_graph(sender, caller)
+            return original(*args, **options)
+
+        return through
+
+    return _wrap_method(Client if client is None else client, _SENDS_GRAPH, around)
+
+
+def watch_starts(on_failure: Callable[[OSError], Awaitable[object]]) -> None:
+    """Have *on_failure* awaited with what a new client raises that reaches no scheduler.
 
     ``Client._start`` (client.py) connects synchronous and asynchronous clients alike. It raises OSError, of which
     TimeoutError is one, before the client's preloads are called.
     """
     from distributed import Client
 
-    original: Method = Client._start  # noqa: SLF001
+    def around(original: Method) -> Method:
+        async def start(self: Any, *args: Any, **options: Any) -> Any:
+            try:
+                return await original(self, *args, **options)
+            except OSError as exc:
+                await on_failure(exc)
+                raise
 
-    async def start(self: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return await original(self, *args, **options)
-        except OSError as exc:
-            await on_failure(exc)
-            raise
+        return start
 
-    def undo() -> None:
-        if Client._start is start:  # noqa: SLF001
-            Client._start = original  # type: ignore[method-assign]  # noqa: SLF001
-
-    Client._start = start  # type: ignore[method-assign]  # noqa: SLF001
-    return undo
+    _wrap_method(Client, "_start", around)
 
 
 def is_made_asynchronous(client: object) -> bool:
@@ -169,28 +204,26 @@ def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
     the method that it was made with as ``on_exit``. A negative code is a signal; 255 is also what
     is reported when the code could not be read (process.py).
     """
-    original = getattr(nanny, "_on_worker_exit_sync", None)
-    if not callable(original):
-        return None
     active = True
 
-    def hooked(exitcode: int) -> object:
-        if active:
-            on_exit(exitcode)
-        return original(exitcode)
+    def around(original: Method) -> Method:
+        def hooked(exitcode: int) -> object:
+            if active:  # a process that was made meanwhile keeps it
+                on_exit(exitcode)
+            return original(exitcode)
+
+        return hooked
+
+    undo_nanny = _wrap_method(nanny, "_on_worker_exit_sync", around)
+    undo_process = _wrap_method(nanny.process, "on_exit", around)
 
     def undo() -> None:
         nonlocal active
         active = False
-        if vars(nanny).get("_on_worker_exit_sync") is hooked:
-            del nanny._on_worker_exit_sync  # noqa: SLF001  what this module is for
-        if getattr(nanny.process, "on_exit", None) is hooked:
-            nanny.process.on_exit = original
+        for each in filter(None, (undo_nanny, undo_process)):
+            each()
 
-    nanny._on_worker_exit_sync = hooked  # noqa: SLF001
-    if getattr(nanny.process, "on_exit", None) is not None:
-        nanny.process.on_exit = hooked
-    return undo
+    return None if undo_nanny is None else undo
 
 
 def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | None:
@@ -199,25 +232,15 @@ def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | 
     All such orders go through ``WorkerProcess.kill`` (nanny.py), of the one object that a nanny keeps
     for all its worker processes. None while it has not got it yet.
     """
-    process = nanny.process
-    original = getattr(process, "kill", None)
-    if not callable(original):
-        return None
-    active = True
 
-    def hooked(*args: object, **kwargs: object) -> object:
-        if active:
+    def around(original: Method) -> Method:
+        def hooked(*args: object, **kwargs: object) -> object:
             on_request()
-        return original(*args, **kwargs)
+            return original(*args, **kwargs)
 
-    def undo() -> None:
-        nonlocal active
-        active = False
-        if vars(process).get("kill") is hooked:
-            del process.kill
+        return hooked
 
-    process.kill = hooked
-    return undo
+    return _wrap_method(nanny.process, "kill", around)
 
 
 def watch_memory_kills(nanny: Nanny, on_kill: Callable[[int], None]) -> Undo | None:
@@ -226,23 +249,18 @@ def watch_memory_kills(nanny: Nanny, on_kill: Callable[[int], None]) -> Undo | N
     ``NannyMemoryManager.memory_monitor`` (worker_memory.py) logs the event ``worker-restart-memory`` with it, by
     ``Nanny.log_event``, and then sends SIGTERM.
     """
-    original = getattr(nanny, "log_event", None)
-    if not callable(original):
-        return None
 
-    def hooked(topic: object, msg: object) -> object:
-        pid = msg.get("pid") if topic == "worker-restart-memory" and isinstance(msg, dict) else None
-        if isinstance(pid, int):
-            with suppress(Exception):  # the nanny has a worker to end
-                on_kill(pid)
-        return original(topic, msg)
+    def around(original: Method) -> Method:
+        def hooked(topic: object, msg: object) -> object:
+            pid = msg.get("pid") if topic == "worker-restart-memory" and isinstance(msg, dict) else None
+            if isinstance(pid, int):
+                with suppress(Exception):  # the nanny has a worker to end
+                    on_kill(pid)
+            return original(topic, msg)
 
-    def undo() -> None:
-        if vars(nanny).get("log_event") is hooked:
-            del nanny.log_event
+        return hooked
 
-    nanny.log_event = hooked
-    return undo
+    return _wrap_method(nanny, "log_event", around)
 
 
 def terminated_pid(nanny: Nanny) -> int | None:
@@ -287,73 +305,160 @@ def limit_topic(scheduler: Scheduler, topic: str, most: int) -> bool:
     return True
 
 
-def has_nanny_plugin(scheduler: Scheduler, name: str) -> bool:
-    """Whether nannies get that plugin, those that come later included (``Scheduler.nanny_plugins``)."""
-    return name in (getattr(scheduler, "nanny_plugins", None) or ())
-
-
-def allowed_failures(scheduler: Scheduler) -> int | None:
-    """After how many losses more than this Dask gives up on a task (``Scheduler.allowed_failures``)."""
-    allowed = getattr(scheduler, "allowed_failures", None)
-    return allowed if isinstance(allowed, int) else None
-
-
-def suspicious_count(task: object) -> int:
-    """How many losses Dask counts against a task (``TaskState.suspicious``)."""
-    count = getattr(task, "suspicious", 0)
-    return count if isinstance(count, int) else 0
-
-
 def uncount_failure(task: TaskState) -> bool:
-    """Count one loss less against a task and its prefix, where there is one; whether that was done.
+    """Count one loss less against a task and its prefix; whether that was done.
 
     What ``Scheduler.remove_worker`` counted up: ``TaskState.suspicious`` and ``TaskPrefix.suspicious``.
     A task that Dask has given up on stays as it is.
     """
-    if suspicious_count(task) < 1 or getattr(task, "state", "erred") in ("erred", "forgotten"):
+    if task.suspicious < 1 or task.state in ("erred", "forgotten"):
         return False
     task.suspicious -= 1
-    if suspicious_count(getattr(task, "prefix", None)) > 0:
+    if task.prefix.suspicious > 0:
         task.prefix.suspicious -= 1
     return True
 
 
-def executing_tasks(state: WorkerState) -> list[tuple[TaskState, float]]:
-    """The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``)."""
-    running = getattr(state, "executing", None)
-    if not isinstance(running, dict):
-        return []
-    return [(task, float(seconds)) for task, seconds in running.items() if hasattr(task, "key")]
+def count_failures(task: TaskState, count: int) -> None:
+    """Count losses against a task and its prefix again that `uncount_failure` took back."""
+    task.suspicious += count
+    task.prefix.suspicious += count
 
 
-def long_running_tasks(state: WorkerState) -> Collection[TaskState]:
-    """The tasks of a worker that have seceded from its threads (``WorkerState.long_running``)."""
-    tasks = getattr(state, "long_running", ())
-    return tasks if isinstance(tasks, set) else ()
+def lower_threads(worker: Worker, most: int) -> Undo | None:
+    """Have a worker run at most so many tasks at once; returns what ends that, or None if it runs no more anyway.
+
+    Whenever a task may begin, the worker compares the number of those that run with ``WorkerState.nthreads``
+    (worker_state_machine.py). It keeps its threads; the scheduler goes on to send tasks for all of them.
+    """
+    state = getattr(worker, "state", None)
+    before = getattr(state, "nthreads", None)
+    if state is None or not isinstance(before, int) or before <= most:
+        return None
+    state.nthreads = most
+
+    def undo() -> None:
+        if state.nthreads == most:
+            state.nthreads = before
+
+    return undo
 
 
-def inputs_of(task: TaskState) -> Collection[TaskState]:
-    """The tasks whose results a task needs (``TaskState.dependencies``)."""
-    dependencies = getattr(task, "dependencies", ())
-    return dependencies if isinstance(dependencies, set) else ()
+async def add_worker_plugin(scheduler: Any, plugin: Any) -> None:
+    """Give a plugin to all workers, and to those that come later (``Scheduler.register_worker_plugin``).
+
+    It is stored before it is sent to the workers, so one that dies meanwhile changes nothing.
+    """
+    import pickle
+
+    with suppress(OSError):  # CommClosedError is one
+        await scheduler.register_worker_plugin(None, pickle.dumps(plugin), name=plugin.name, idempotent=False)
+
+
+async def remove_worker_plugin(scheduler: Any, name: str) -> None:
+    """Take a plugin from all workers; nothing happens if there is none of that name."""
+    with suppress(OSError, ValueError):
+        await scheduler.unregister_worker_plugin(None, name)
+
+
+def workers_with(scheduler: Scheduler, resource: str) -> Collection[str]:
+    """Addresses of the workers that bring a resource (``Scheduler.resources``)."""
+    resources = getattr(scheduler, "resources", {})
+    return tuple(address for address in resources.get(resource, ()) if address in scheduler.workers)
+
+
+def has_resource(state: WorkerState, resource: str) -> bool:
+    """Whether a worker, also one that is gone, brings a resource (``WorkerState.resources``)."""
+    return resource in (getattr(state, "resources", None) or ())
+
+
+def is_bound(task: TaskState) -> bool:
+    """Whether a task may only run on some workers, hosts, or where a resource is."""
+    names = ("worker_restrictions", "host_restrictions", "resource_restrictions")
+    return any(getattr(task, name, None) for name in names)
+
+
+def require_resource(scheduler: Any, task: Any, resource: str) -> Undo:
+    """Have a task run only where a resource is (``TaskState.resource_restrictions``); returns what ends that.
+
+    A task that a worker has, or that waits for one, is given to another.
+    """
+    before = task.resource_restrictions
+    _restrict(scheduler, task, {resource: 1})
+
+    def undo() -> None:
+        _restrict(scheduler, task, before)
+
+    return undo
+
+
+def _restrict(scheduler: Any, task: Any, restrictions: Mapping[str, float] | None) -> None:
+    """Change it where no worker has the task: the scheduler counts by it what the tasks of a worker take."""
+    is_with_dead = task.state == "processing" and task.processing_on.address not in scheduler.workers
+    if task.state not in ("processing", "no-worker") or is_with_dead:
+        task.resource_restrictions = restrictions
+        return
+    stimulus_id = _stimulus()
+    recommendations = scheduler.transition(task.key, "released", stimulus_id)
+    task.resource_restrictions = restrictions
+    scheduler.transitions(recommendations, stimulus_id=stimulus_id)
+
+
+def unfinished_count(scheduler: Any) -> int:
+    """How many tasks a scheduler has given to workers, or could; those that wait for others are not counted."""
+    assigned = sum(len(state.processing) for state in scheduler.workers.values())
+    return assigned + len(scheduler.unrunnable) + len(scheduler.queued)
+
+
+def unassigned_tasks(scheduler: Any) -> list[Any]:
+    """The tasks that wait for a worker only (``Scheduler.unrunnable`` and ``queued``)."""
+    return [*scheduler.unrunnable, *scheduler.queued]
+
+
+def fail_task(scheduler: Any, task: Any, worker: Any, deaths: int, reason: str) -> bool:
+    """Have a task fail with KilledWorker and a note; whether that was done: not while it waits for its inputs.
+
+    As ``Scheduler.remove_worker`` does it (scheduler.py). The exception counts *deaths*, *worker* was the last.
+    """
+    import pickle
+
+    from distributed import KilledWorker
+
+    if task.state not in ("processing", "no-worker", "queued") or scheduler.tasks.get(task.key) is not task:
+        return False
+    exception = KilledWorker(task=task.key, last_worker=worker.clean(), allowed_failures=max(0, deaths - 1))
+    exception.add_note(reason)
+    assigned, stimulus_id = task.processing_on, _stimulus()
+    recommendations = scheduler.transition(
+        task.key,
+        "erred",
+        exception=pickle.dumps(exception),
+        cause=task.key,
+        stimulus_id=stimulus_id,
+        **({} if assigned is None else {"worker": assigned.address}),
+    )
+    scheduler.transitions(recommendations, stimulus_id=stimulus_id)
+    if assigned is not None:
+        scheduler.worker_send(assigned.address, {"op": "free-keys", "keys": [task.key], "stimulus_id": stimulus_id})
+    return True
+
+
+def _stimulus() -> str:
+    return f"workerdiag-rescue-{time.time()}"
+
+
+def run_spec(task: TaskState) -> object:
+    """How a task is computed (``TaskState.run_spec``); None for data, and for a task that Dask has forgotten.
+
+    A ``dask._task_spec.GraphNode`` since 2024.11.0, before a tuple of a function, its arguments and its named
+    arguments (``_normalize_task``). Either is on the scheduler as the caller made it.
+    """
+    return getattr(task, "run_spec", None) if task.state != "forgotten" else None
 
 
 def result_bytes(task: TaskState) -> int | None:
     """The size of a task's result (``TaskState.nbytes``), also of one that was lost; None: not known."""
-    size = getattr(task, "nbytes", -1)
-    return size if isinstance(size, int) and size >= 0 else None
-
-
-def stored_tasks(scheduler: Scheduler) -> Iterator[TaskState]:
-    """The tasks whose results are in memory, by worker (``WorkerState.has_what``)."""
-    for state in scheduler.workers.values():
-        yield from getattr(state, "has_what", ())
-
-
-def worker_host(state: WorkerState) -> str | None:
-    """The host that a worker has in its address (``WorkerState.host``)."""
-    host = getattr(state, "host", None)
-    return host if isinstance(host, str) else None
+    return task.nbytes if task.nbytes >= 0 else None
 
 
 def figures_reader() -> Callable[[Scheduler], dict[str, int]]:
@@ -421,7 +526,7 @@ closing_reason = closing_reader()
 
 
 def watch_threads(
-    worker: Worker, replace: Callable[[dict[int, object]], dict[int, object]]
+    worker: Any, replace: Callable[[dict[int, object]], dict[int, object]]
 ) -> Callable[[], bool] | None:
     """Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
 
@@ -466,7 +571,7 @@ def frames_by_thread() -> Mapping[int, FrameType]:
     return frames
 
 
-def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
+def watch_keys(worker: Any, keys: MutableSet[object]) -> Undo | None:
     """Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
 
     ``Worker.execute`` adds the key of each task on the event loop, before it runs the task there or
@@ -485,7 +590,7 @@ def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
     return undo
 
 
-def off_thread_location(worker: Worker, key: object) -> tuple[int, str] | None:
+def off_thread_location(worker: Any, key: object) -> tuple[int, str] | None:
     """Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
 
     Returns thread and name: ``event loop``, or ``executor <name>`` with 0, as the thread is not known.
@@ -555,3 +660,61 @@ def close_reason(record: logging.LogRecord) -> str | None:
         arguments = record.args
         return str(arguments[-1]) if isinstance(arguments, tuple) and arguments else None
     return None
+
+
+def startable_bytes(cluster: Any) -> int | None:
+    """The memory of the machine, if a cluster can start workers of another size on it by itself; else None.
+
+    ``SpecCluster`` (deploy/spec.py), of which `LocalCluster` is one, has a class and options for each worker.
+    """
+    from distributed import Nanny
+    from distributed.system import MEMORY_LIMIT
+
+    cls = _specification(cluster).get("cls")
+    return int(MEMORY_LIMIT) if isinstance(cls, type) and issubclass(cls, Nanny) else None
+
+
+def start_worker(cluster: Any, name: str, memory_bytes: int, resources: Mapping[str, float]) -> None:
+    """Have a cluster start one more worker, as its others but with one thread, this memory and these resources."""
+    like = _specification(cluster)
+    changed = {"memory_limit": memory_bytes, "nthreads": 1, "resources": dict(resources)}
+    options = {key: value for key, value in like.get("options", {}).items() if key != "name"}
+    cluster.worker_spec[name] = {"cls": like["cls"], "options": options | changed}
+    cluster.loop.add_callback(cluster._correct_state)  # noqa: SLF001  as `SpecCluster.scale` does
+
+
+def keep_nannies(cluster: Any, timeout_s: float) -> Undo | None:
+    """Have a cluster on this machine wait longer before it ends the nanny of a lost worker; returns what ends that.
+
+    ``SpecCluster._update_worker_status`` (deploy/spec.py) looks ``lost-worker-timeout`` after each loss whether the
+    worker is there again, and ends its nanny for good if it happens to be starting after another one.
+    """
+    from dask import config
+
+    if startable_bytes(cluster) is None:
+        return None
+    original = cluster._update_worker_status  # noqa: SLF001
+
+    def update(op: str, msg: object) -> None:
+        with config.set({"distributed.deploy.lost-worker-timeout": f"{timeout_s}s"}):
+            original(op, msg)
+
+    return replace_method(cluster, "_update_worker_status", update)
+
+
+async def stop_worker(cluster: Any, name: str) -> None:
+    """End a worker that `start_worker` started; the cluster has the scheduler move its results first."""
+    if cluster.worker_spec.pop(name, None) is not None and cluster.status.name == "running":
+        await cluster._correct_state()  # noqa: SLF001
+
+
+def address_of_worker(cluster: Any, name: str) -> str | None:
+    """Address of a worker that `start_worker` started; None while it has none."""
+    worker = cluster.workers.get(name)
+    return getattr(worker, "worker_address", None) or None
+
+
+def _specification(cluster: Any) -> Mapping[str, Any]:
+    """How a cluster starts a worker; empty for a cluster of another kind."""
+    spec = getattr(cluster, "new_spec", None) or next(iter(getattr(cluster, "worker_spec", {}).values()), None)
+    return spec if isinstance(spec, dict) else {}

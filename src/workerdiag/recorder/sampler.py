@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from workerdiag.procfs_and_cgroups import find_memory_group
+from msgpack import packb
+
+from workerdiag.procfs_and_cgroups import find_memory_group, host_available_bytes
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.layout import CENSUS_BYTES
 from workerdiag.recorder.large_objects import largest_objects
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import EventLoop, Worker
+    from tornado.ioloop import IOLoop
+
+    from workerdiag.model.dask import Worker
     from workerdiag.recorder.box.writer import BoxWriter
 
 PERIOD_S = 1.0
 #: Counting open files costs a look at each; the count changes slowly.
 _FILES_EVERY = 5
-_KIB = 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 #: Seconds between two looks at the memory: as memory is far from its limit, as it is near, and as it rises.
@@ -40,6 +43,9 @@ _FILL_RATE = 3e9
 _RISE, _STEP = 0.01, 1 / 32
 #: Shares of the limit at which the largest objects are looked for; again only after it has fallen by this much.
 MARKS, _FALL = (0.75, 0.85, 0.92), 0.1
+#: Modules that are loaded of a part of a package which is noted by itself; and what is not noted.
+_MANY = 10
+_NOT_NOTED = frozenset({*sys.stdlib_module_names, "workerdiag"})
 #: Looking for them takes at most so many seconds at first, and this share of the time after them.
 _CENSUS_S, _CENSUS_SHARE = 0.1, 0.005
 
@@ -62,6 +68,8 @@ class Sampler(threading.Thread):
         self._group = find_memory_group()
         self._loop = LoopProbe(worker.loop)
         self._files: int | None = None
+        #: How many modules were loaded when they were last noted.
+        self._module_count = 0
         #: The lowest limit that ends the process, if there is one.
         self._limit_bytes: int | None = None
         #: Memory at the last look, and at the last sample.
@@ -97,6 +105,9 @@ class Sampler(threading.Thread):
         self._box.lag(self._loop.lag_s(), _contention_share(late_s) if gil is None else gil)
         if rounds % _FILES_EVERY == 0:
             self._files = open_files()
+        if len(sys.modules) != self._module_count:
+            self._module_count = len(sys.modules)
+            self._box.identify(modules=loaded_packages(list(sys.modules)))
         self._sample(self._memory.read())
         self._on_sample()
 
@@ -144,14 +155,26 @@ class Sampler(threading.Thread):
     def _note_objects(self, rss: int, limit: int) -> None:
         began = time.thread_time()  # waiting for the GIL costs nobody anything
         objects, is_complete = largest_objects(internals.running_threads(self._worker), rss)
-        numbers = {"at": time.time(), "rss_bytes": rss, "limit_bytes": limit, "is_complete": is_complete}
-        self._box.census(encode_census(numbers, objects))
+        self._box.census(encode_census((time.time(), rss, limit, is_complete), objects))
         self._census_s += time.thread_time() - began
 
 
-def encode_census(numbers: Mapping[str, object], objects: Sequence[object]) -> bytes:
-    """The JSON of a `MemoryCensus`, with as many of the objects as there is room for."""
-    data = json.dumps({**numbers, "objects": objects}, separators=(",", ":")).encode()
+def loaded_packages(modules: Sequence[str]) -> str:
+    """The packages that are loaded beside the standard library, those with the most modules first.
+
+    A part of a package counts as one where many modules are loaded of it, as importing the whole may not load it.
+    """
+    names = [each for each in modules if each.partition(".")[0] not in _NOT_NOTED and not each.startswith("_")]
+    counts = Counter(each.partition(".")[0] for each in names)
+    counts.update(".".join(each.split(".")[:2]) for each in names if "." in each)
+    known = set(names)
+    noted = (each for each, count in counts.most_common() if each in known and ("." not in each or count >= _MANY))
+    return " ".join(noted)
+
+
+def encode_census(numbers: tuple[float, ...], objects: Sequence[object]) -> bytes:
+    """What `MemoryCensus` has, with as many of the objects as there is room for."""
+    data: bytes = packb((*numbers, objects), unicode_errors="replace")
     return data if len(data) <= CENSUS_BYTES or not objects else encode_census(numbers, objects[:-1])
 
 
@@ -165,7 +188,7 @@ class ProcessBytes(NamedTuple):
 class LoopProbe:
     """Asks an event loop to answer (``add_callback``, which any thread may call) and measures how long it takes."""
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(self, loop: IOLoop) -> None:
         self._loop = loop
         self._requested_at: float | None = None
         self._lag_s = 0.0
@@ -213,18 +236,6 @@ class ProcessMemory:
             return None
         pages = os.pread(self._file.fileno(), 200, 0).split()
         return ProcessBytes(int(pages[1]) * _PAGE_BYTES, int(pages[5]) * _PAGE_BYTES)
-
-
-def host_available_bytes() -> int | None:
-    """Memory that the host could still give without swapping (``man 5 proc``, meminfo); None if not known."""
-    try:
-        with Path("/proc/meminfo").open("rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return int(line.split()[1]) * _KIB
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
 
 
 def open_files() -> int | None:

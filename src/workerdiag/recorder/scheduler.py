@@ -29,8 +29,10 @@ from workerdiag.recorder.deaths import DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
 from workerdiag.recorder.large_objects import estimated_bytes
+from workerdiag.recorder.recipes import HANDLER as RECIPE_HANDLER
+from workerdiag.recorder.recipes import Recipes
 from workerdiag.settings import setting
-from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
+from workerdiag.wire import ACT_TOPIC, DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
     DeathMessage,
     DeathReport,
@@ -39,6 +41,7 @@ from workerdiag.wire.messages import (
     Message,
     RecorderState,
     RemovalRecord,
+    RescueAct,
     StatusChange,
     SuspectTask,
     decode_message,
@@ -87,7 +90,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._unpublished: dict[str, RemovalRecord] = {}
         #: Seconds that noting the sizes of tasks took, since when.
         self._facts_s, self._started_at = 0.0, time.monotonic()
-        self._ring = DeathRing()
+        self._ring, self._recipes = DeathRing(), Recipes()
         self._journal: Journal | None = None
         self._watch: DeathWatch | None = None
         #: Functions that remove the handlers.
@@ -118,7 +121,11 @@ class RecorderScheduler(SchedulerPlugin):
             is_report_due=self._is_report_due,
             journal=self._journal.target if self._journal is not None else None,
         )
-        handlers: dict[str, Method] = {HANDLER: self.deaths, WATCH_HANDLER: self._watch.answer}
+        handlers: dict[str, Method] = {
+            HANDLER: self.deaths,
+            WATCH_HANDLER: self._watch.answer,
+            RECIPE_HANDLER: self._recipes.answer,
+        }
         undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
         self._close_dashboard = open_dashboard(scheduler)
@@ -161,6 +168,9 @@ class RecorderScheduler(SchedulerPlugin):
             elif topic == DEATH_TOPIC:
                 if msg.get("kind") in ("nanny-report", "box-found"):
                     self._on_report(msg)
+            elif topic == ACT_TOPIC:
+                if isinstance(act := decode_message(msg), RescueAct):
+                    self._keep(act)
             elif topic in self._workers:
                 self._on_worker_event(self._workers[topic], msg)
         if recording.problem is not None:
@@ -232,6 +242,9 @@ class RecorderScheduler(SchedulerPlugin):
             with guarded("noting the sizes of tasks"):
                 full = evolve(full, task_facts=task_facts(self._scheduler, tracked.state, msg))
             self._facts_s += time.monotonic() - began
+        if not full.is_expected:
+            with guarded("keeping the recipe"):
+                self._recipes.keep(self._scheduler, tracked.state, msg)
         self._unpublished[tracked.state.address] = full
         self._keep(full)
 
@@ -263,7 +276,7 @@ class RecorderScheduler(SchedulerPlugin):
             and bool(death.record.nanny_address)
             and not death.was_announced
             and death.time >= time.time() - _NANNY_REPORT_S
-            and (internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(get_recording(self._scheduler)))
+            and (PLUGIN_NAME in self._scheduler.nanny_plugins or bool(get_recording(self._scheduler)))
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:
@@ -345,9 +358,9 @@ def removal_record(
     """
     state = tracked.state
     keys: Collection[object] = event.get("processing-tasks") or ()
-    running = {task.key: seconds for task, seconds in internals.executing_tasks(state) if task.key in keys}
+    running = {task.key: seconds for task, seconds in state.executing.items() if task.key in keys}
     is_expected = bool(event.get("expected"))
-    allowed = internals.allowed_failures(scheduler)
+    allowed = scheduler.allowed_failures
     counts = _suspicious_counts(scheduler, keys)
     suspects = tuple(
         SuspectTask(key=_clipped_key(key), suspicious_count=count)
@@ -358,7 +371,7 @@ def removal_record(
         worker_name=str(state.name)[:200],
         pid=state.pid or None,
         nanny_address=state.nanny or None,
-        address_host=internals.worker_host(state),
+        address_host=state.host,
         noticed_at=noticed_at,
         stimulus_id=str(event.get("stimulus_id"))[:_REASON_CHARS],
         is_expected=is_expected,
@@ -372,16 +385,12 @@ def removal_record(
             for key, seconds in islice(running.items(), _MAX_RUNNING)
         ),
         seceded_keys=tuple(
-            _clipped_key(task.key)
-            for task in islice(internals.long_running_tasks(state), _MAX_KEYS)
-            if task.key in keys
+            _clipped_key(task.key) for task in islice(state.long_running, _MAX_KEYS) if task.key in keys
         ),
         assigned_keys=_clipped_keys((*running, *counts, *islice(keys, _MAX_KEYS))),
         assigned_count=len(keys),
         suspects=suspects,
-        given_up=tuple(
-            each for each in suspects if not is_expected and allowed is not None and each.suspicious_count > allowed
-        ),
+        given_up=tuple(each for each in suspects if not is_expected and each.suspicious_count > allowed),
         allowed_failures=allowed,
         lost_result_count=len(event.get("lost-computed-tasks") or ()),
         lost_scattered_count=len(event.get("lost-scattered-tasks") or ()),
@@ -404,12 +413,13 @@ def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[
     those of their kind. *event* is as for `removal_record`.
     """
     keys: Collection[object] = event.get("processing-tasks") or ()
-    running = [task.key for task, _ in internals.executing_tasks(state) if task.key in keys]
+    running = [task.key for task in state.executing if task.key in keys]
     suspects = _suspicious_counts(scheduler, list(islice(keys, _MAX_CHOSEN_FROM)))
     chosen = islice(dict.fromkeys((*running, *suspects)), _MAX_FACTS)
     tasks = list(filter(None, map(scheduler.tasks.get, chosen)))
     lost = map(scheduler.tasks.get, islice(event.get("lost-computed-tasks") or (), _MAX_STORED))
-    stored = chain(filter(None, lost), islice(internals.stored_tasks(scheduler), _MAX_STORED))
+    in_memory = chain.from_iterable(each.has_what for each in scheduler.workers.values())
+    stored = chain(filter(None, lost), islice(in_memory, _MAX_STORED))
     sizes: dict[object, list[int]] = {id(task.prefix): [] for task in tasks}
     for each in stored:
         if (known := sizes.get(id(each.prefix))) is not None and (size := internals.result_bytes(each)) is not None:
@@ -418,17 +428,17 @@ def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[
 
 
 def _facts_of(task: TaskState, sizes: list[int], running: Collection[object]) -> TaskFacts:
-    inputs = [(internals.result_bytes(each), each) for each in islice(internals.inputs_of(task), _MAX_LOOKED_AT)]
+    inputs = [(internals.result_bytes(each), each) for each in islice(task.dependencies, _MAX_LOOKED_AT)]
     known = [size for size, _ in inputs if size is not None]
     spec_bytes = None
     with guarded("sizing a task's specification"):
-        spec_bytes = estimated_bytes(getattr(task, "run_spec", None))
+        spec_bytes = estimated_bytes(internals.run_spec(task))
     return TaskFacts(
         key=_clipped_key(task.key),
         ran=task.key in running,
         ran_together=len(running) or None,
-        is_source=not internals.inputs_of(task),
-        input_count=len(internals.inputs_of(task)),
+        is_source=not task.dependencies,
+        input_count=len(task.dependencies),
         input_bytes=sum(known) if known else None,
         inputs=tuple(
             TaskInput(key=_clipped_key(each.key), size_bytes=size)
@@ -474,10 +484,10 @@ def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
     )
 
 
-def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[object, int]:
+def _suspicious_counts(scheduler: Scheduler, keys: Collection[Any]) -> dict[Any, int]:
     """The most suspicious tasks, with the number of deaths that Dask counts against each."""
     tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
-    counted = [(internals.suspicious_count(task), task.key) for task in tasks if task is not None]
+    counted = [(task.suspicious, task.key) for task in tasks if task is not None]
     most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
     return {key: count for count, key in most if count}
 

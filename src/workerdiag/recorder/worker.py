@@ -34,7 +34,7 @@ from workerdiag.recorder.sampler import Sampler
 from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Worker
+    from workerdiag.model.dask import Method, Worker
     from workerdiag.wire.black_box import MissingPart
 
 #: Slots for threads outside the default executor, as of actors and seceded tasks.
@@ -93,11 +93,11 @@ class WorkerRecording(Recording):
             self.box.stage("closing", self._reason)
             self.spawn(self._finish_closing())
 
-    def stop(self, *, remove: bool = True) -> None:
+    def stop(self) -> None:
         """Stop recording and undo every change."""
         self._undo.close()
         if self.box is not None:
-            self.box.close(remove=remove)
+            self.box.close(remove=True)
             self.box = None
         set_recording(self._worker, None)
 
@@ -159,7 +159,7 @@ class WorkerRecording(Recording):
             self.box.stage("closing", reason)
 
     async def _finish_closing(self) -> None:
-        await self._worker.finished()
+        await cast("Method", self._worker.finished)()
         if self.box is None:
             return
         self.box.stage("closed", self._reason)

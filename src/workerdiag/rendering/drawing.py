@@ -110,9 +110,9 @@ class Scale:
         return min(1.0, max(0.0, (value - self.first) / width)) if width > 0 else 0.5
 
 
-def byte_ticks(most: float, count: int = 4) -> list[int]:
-    """About *count* round numbers of bytes from 0 up to *most*: powers of two apart."""
-    step = 2 ** max(0, ceil(log2(max(1.0, most) / count)))
+def byte_ticks(most: float) -> list[int]:
+    """About four round numbers of bytes from 0 up to *most*: powers of two apart."""
+    step = 2 ** max(0, ceil(log2(max(1.0, most) / 4)))
     return [step * number for number in range(int(most) // step + 1)]
 
 

@@ -122,7 +122,8 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     cure = next(iter(findings.cures), None)  # its sum stands in the reason
     step = f"{one_line(cure.do)}." if cure else one_line(_first_step(findings))
     churn = [("Churn", " ".join(f"{each}." for each in lines[:2]))] if (lines := churn_lines(findings)) else []
-    return (what, ("How sure", sure), *churn, *_reason(findings), *where, ("Do now", step))
+    done = [("Done", f"{one_line(each)}.") for each in findings.acts[:1]]
+    return (what, ("How sure", sure), *churn, *_reason(findings), *where, *done, ("Do now", step))
 
 
 def _reason(findings: Findings) -> Iterator[tuple[str, str]]:
@@ -209,6 +210,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
             "against", f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against))
         )
         yield bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
+    yield bounded_section("acts", "Done about it", (Item(text=one_line(each)) for each in findings.acts))
     if top and findings.outcome != "unknown":
         yield bounded_section(
             "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
@@ -289,6 +291,7 @@ Topic = Literal[
     "evidence",
     "against",
     "unchecked",
+    "acts",
     "advice",
     "memory",
     "candidates",
@@ -502,7 +505,7 @@ def cure_item(cure: Cure) -> Item:
 
 def account_items(account: MemoryAccount | None) -> list[Item]:
     """The terms of a memory account, each with its origin or what would show it; then the reasons."""
-    if account is None or not (account.reasons or account.task_bytes):
+    if account is None or not (account.reasons or account.task_bytes or account.measured.bytes):
         return []
     terms = (
         ("Limit", account.limit),
@@ -515,6 +518,7 @@ def account_items(account: MemoryAccount | None) -> list[Item]:
         ("One task takes", account.inputs),
         ("One task gives", account.output),
         ("Copies while it runs", account.copies),
+        ("One task in a replay", account.measured),
         ("Data in the graph", account.in_graph),
         ("The whole result", account.result),
     )

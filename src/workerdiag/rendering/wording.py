@@ -330,6 +330,10 @@ def still_lines(present: Present) -> Iterator[str]:
         yield f"{_listed(present.silent)} silent for {present.silent_s or 0:.0f} s: no heartbeat"
     if present.paused:
         yield f"{_listed(present.paused)} paused: no new task begins there"
+    if present.given_up_workers:
+        wanted = present.wanted_workers or present.given_up_workers
+        gone = f"The cluster gave up {present.given_up_workers} of its {pluralize(wanted, 'worker')}"
+        yield f"{gone} and starts no others by itself: client.cluster.scale({wanted})"
     for task in present.tasks:
         if task.waits_for:
             what = f'{task.waits_for} "{task.awaited_name}"' if task.awaited_name else f"{_an(task.waits_for)}"

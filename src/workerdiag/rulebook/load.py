@@ -188,10 +188,19 @@ def _read_pack(point: EntryPoint) -> Pack:
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]
-_PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
-    "rivals": RivalCause,
+#: What the tables of a list become, by its key; signs of a cause are told apart by their kind.
+_CLASSES: Mapping[str, type] = {
+    "causes": Cause,
+    "landmarks": Landmark,
+    "errors": ErrorRule,
+    "reasons": ReasonRule,
+    "advice": Mitigation,
+    "task_advice": Mitigation,
     "mitigations": Mitigation,
+    "rivals": RivalCause,
     "next_steps": NextStepRule,
+    "signs": ReasonSign,
+    "examples": ReasonExample,
 }
 
 
@@ -212,47 +221,23 @@ def patterns(book: Rulebook) -> Iterable[str]:
 def from_compiled(content: _Table) -> Rulebook:
     """Objects from our own compiled JSON, which cattrs has checked when it was built."""
     literals = {pattern: tuple(found) for pattern, found in content.pop("literals", {}).items()}
-    return Rulebook(
-        schema=content["schema"],
-        release=content["release"],
-        causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
-        landmarks=tuple(_landmark_from_compiled(each) for each in content["landmarks"]),
-        errors=tuple(ErrorRule(**_lists_to_tuples(each)) for each in content.get("errors", ())),
-        reasons=tuple(_reason_from_compiled(each) for each in content.get("reasons", ())),
-        advice=_advice_from_compiled(content.get("advice", ())),
-        task_advice=_advice_from_compiled(content.get("task_advice", ())),
-        literals=literals,
-    )
+    return Rulebook(**_built(content), literals=literals)
 
 
-def _advice_from_compiled(content: Iterable[_Table]) -> tuple[Mitigation, ...]:
-    return tuple(Mitigation(**_lists_to_tuples(each)) for each in content)
+def _built(content: _Table) -> _Table:
+    """The fields of an object: lists as tuples, and tables in them as objects."""
+    return {
+        key: tuple(_item(key, each) for each in value) if isinstance(value, list) else value
+        for key, value in content.items()
+    }
 
 
-def _cause_from_compiled(content: _Table) -> Cause:
-    for key in ("signs", "against"):
-        if key in content:
-            content[key] = tuple(SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key])
-    for key, cls in _PARTS.items():
-        if key in content:
-            content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
-    return Cause(**_lists_to_tuples(content))
-
-
-def _reason_from_compiled(content: _Table) -> ReasonRule:
-    content["signs"] = tuple(ReasonSign(**_lists_to_tuples(each)) for each in content["signs"])
-    content["examples"] = tuple(ReasonExample(**_lists_to_tuples(each)) for each in content.get("examples", ()))
-    return ReasonRule(**_lists_to_tuples(content))
-
-
-def _landmark_from_compiled(content: _Table) -> Landmark:
-    if steps := content.get("next_steps"):
-        content["next_steps"] = tuple(NextStepRule(**each) for each in steps)
-    return Landmark(**_lists_to_tuples(content))
-
-
-def _lists_to_tuples(content: _Table) -> _Table:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+def _item(key: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    is_sign = key in ("signs", "against") and "kind" in value
+    cls = SIGN_KINDS[value.pop("kind")] if is_sign else _CLASSES.get(key)
+    return value if cls is None else cls(**_built(value))
 
 
 def _without_empty(value: object) -> object:

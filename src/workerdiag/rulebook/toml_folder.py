@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -261,8 +262,9 @@ def table_problems(problem: Exception) -> Iterator[str]:
         yield f"{where}: {what}"
 
 
+@cache
 def rule_converter() -> Converter:
-    """A strict converter that knows signs by their ``kind``."""
+    """The strict converter that knows signs by their ``kind``."""
     made = strict_converter("known")
     made.register_structure_hook_func(lambda hint: hint == str | bool, _text_or_boolean)
     made.register_structure_hook_func(lambda hint: hint == EventValue, lambda value, _: value)  # as events take any

@@ -73,8 +73,6 @@ class AllClearObstacles:
     has_unread_log: bool = False
     #: Whether a cluster was queried and did not answer.
     lacks_cluster_answer: bool = False
-    #: Whether a thread of the caller computes, and reading what it computes waits as well.
-    waits_itself: bool = False
     #: Whether the time ran out before all inputs were read.
     is_cut_short: bool = False
     #: Whether anything in the inputs is known at all.
@@ -86,7 +84,7 @@ class AllClearObstacles:
     def bars(self) -> bool:
         """Whether "nothing died" would be a guess."""
         wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers or self.open_ended_log
-        unread = self.has_unread_log or self.lacks_cluster_answer or self.waits_itself
+        unread = self.has_unread_log or self.lacks_cluster_answer
         return bool(wrong or unread or not self.shows_deaths)
 
 
@@ -108,7 +106,6 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
         lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
-        waits_itself=not incident.exceptions and _has_gap(gaps, {"workload"}, ("timed-out",)),
         is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
         shows_deaths=bool(from_task or places or any(map(_shows_deaths, marks))),

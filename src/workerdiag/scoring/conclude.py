@@ -12,7 +12,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import RESCUE_ACT, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
@@ -111,6 +111,7 @@ def conclude(
         knowledge=book.release,
         version=version,
         notes=tuple(notes),
+        acts=tuple(each.captures["text"] for each in incident.marks if each.owner == RESCUE_ACT),
         failure=task_failure(incident),
         deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
         present=None if is_own else present_of(incident),

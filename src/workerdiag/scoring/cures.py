@@ -10,6 +10,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Advice
 from workerdiag.model.memory import Cure, MemoryAccount, Step
+from workerdiag.model.replay import MeasuredNeed
 from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
@@ -35,12 +36,16 @@ _WORDS: Mapping[CureKind, str] = {
 MAX_CURES, _LEAST_CHANCE = 3, 0.2
 #: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
 _USUAL_PIECES = 4
+#: Rows that are exchanged are taken apart, sent and put together again; in trials 8 held where 4 did not.
+_EXCHANGED_PIECES = 8
 #: Share of a limit that work may take without being paused.
 _USABLE_SHARE = 0.8
 #: Smaller pieces cost more in scheduling than they save.
 _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
+#: How likely a limit suffices that was measured, and the share by which it may be wrong.
+_MEASURED_HELPS, _EXACT = 0.95, 1.05
 #: Of that, where nobody knows how many copies a function makes.
 _COPIES_UNKNOWN = 0.8
 #: And where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
@@ -85,6 +90,26 @@ def suggested_cures(
             for cure in sorted(cures, key=lambda cure: -cure.probability) if case.kept_each else cures:
                 found.setdefault((cure.kind, cure.value), cure)
     return tuple(found.values())[:MAX_CURES]
+
+
+def measured_cures(
+    cures: Sequence[Cure], measured: MeasuredNeed, limit_bytes: int | None, deployment: Deployment | None
+) -> tuple[Cure, ...]:
+    """The *cures* with what was measured in the place of what was worked out."""
+    found: list[Cure] = []
+    fitting = [each for each in measured.table[:-1] if limit_bytes and each.memory_bytes * _EXACT <= limit_bytes]
+    if fitting:
+        most = fitting[-1]
+        size = format_bytes(most.memory_bytes)
+        why = f"replayed, {most.threads} at a time need {size}, of {format_bytes(limit_bytes or 0)}"
+        change = _THREADS.get(deployment, _THREADS[None]).format(value=most.threads)
+        found.append(_cure("threads", change, why, _MEASURED_HELPS, most.threads, "Less parallelism."))
+    value = round_up_limit(measured.memory_bytes * _EXACT)
+    change = _MEMORY.get(deployment, _MEMORY[None]).format(value=format_limit(value))
+    why = f"replayed, it needs {format_bytes(measured.memory_bytes)}, exact to 5%"
+    found.append(_cure("worker-memory", change, why, _MEASURED_HELPS, value, "Fewer workers per machine."))
+    others = [each for each in cures if each.kind not in ("threads", "worker-memory")]
+    return (*found, *others)[:MAX_CURES]
 
 
 def cure_advice(cure: Cure) -> Advice:
@@ -165,14 +190,17 @@ class _Treatment:
             helps *= _COPIES_UNKNOWN
         if self.kept_each:
             helps *= _LARGE_WORK if kind == "worker-memory" else _OVERFLOWS
-        chance = round(min(1.0, self.chance * helps), 2)
-        size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
-        do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
-        return Cure(do=do, kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
+        return _cure(kind, change, why, round(min(1.0, self.chance * helps), 2), value, cost)
 
     def variable(self, fallback: str) -> str:
         named = next((each.variable for each in self.work.steps if each.variable), "")
         return self.work.call.get("embedded_name") or named or fallback
+
+
+def _cure(kind: CureKind, change: str, why: str, chance: float, value: int | None, cost: str) -> Cure:
+    size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
+    do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
+    return Cure(do=do, kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
 
 
 def _pieces(case: _Treatment) -> Iterator[Cure]:
@@ -189,15 +217,17 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
     step, source = case.work.governing, case.work.source
     room = f"{format_bytes(int(case.limit * SPILL_SHARE))} (where spilling begins) - {format_bytes(case.floor)}"
     if step is None or not step.piece_bytes:
-        size = _nice_size(case.room // (case.threads * _USUAL_PIECES))
-        why = f"{room}, for {case.threads} x {_USUAL_PIECES} pieces at once: {format_bytes(size)} each"
+        pieces = _EXCHANGED_PIECES if any(each.by_key for each in case.work.steps) else _USUAL_PIECES
+        size = _nice_size(case.room // (case.threads * pieces))
+        why = f"{room}, for {case.threads} x {pieces} pieces at once: {format_bytes(size)} each"
         change = _frame_change(source, size) if source else f"pieces of at most {format_bytes(size)}"
         return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
     made = _where_cut(case.work, step)
     is_crossed = len(_long_axes(made)) < len(_long_axes(step))  # each piece meets all pieces of another array
-    before = (step if is_crossed else made).piece_bytes or 0
+    before = (step if is_crossed else made).cut_bytes
     each = step.task_bytes + (step.copies_bytes if step.is_opaque else 0)  # it was ended while it made them
-    size = _nice_size(int(before * min(1.0, case.room / (case.threads * max(each, 1)))))
+    least = min(_LEAST_PIECE_BYTES, _LEAST_PIECE_BYTES * before // step.largest_bytes)  # it may make far more of it
+    size = _nice_size(int(before * min(1.0, case.room / (case.threads * max(each, 1)))), max(least, 1))
     if size >= before:
         return None
     why = (
@@ -236,10 +266,10 @@ def _long_axes(step: Step) -> list[int]:
     return [at for at, each in enumerate(step.chunk) if each > 1]
 
 
-def _nice_size(size: int) -> int:
-    """The size rounded down to what one would type: of whole MiB, and of powers of two above 16 MiB."""
-    size = max(size, _LEAST_PIECE_BYTES)
-    step = 2**20 if size < 2**24 else 2 ** (size.bit_length() - 2)
+def _nice_size(size: int, least: int = _LEAST_PIECE_BYTES) -> int:
+    """The size rounded down to what one would type: whole MiB, and about powers of two above 16 MiB and below 1."""
+    size = max(size, least)
+    step = 2**20 if 2**20 <= size < 2**24 else 2 ** max(size.bit_length() - 2, 0)
     return size // step * step
 
 
@@ -290,7 +320,7 @@ def smaller_chunk(step: Step, size: int, source: Step | None = None) -> tuple[in
 def _frame_change(step: Step, size: int) -> str:
     """How a frame is made with smaller partitions: what comes after a read cannot make the read smaller."""
     rows = max(1, size // step.row_bytes) if step.row_bytes else None
-    partitions = ceil((step.piece_bytes or 0) * step.pieces / size) if step.piece_bytes else None
+    partitions = ceil(step.cut_bytes * step.pieces / size) if step.piece_bytes else None
     name = step.variable or "the frame"
     sized = f"   # {format_bytes(size)} a partition at most"
     match step.argument:
@@ -307,7 +337,9 @@ def _frame_change(step: Step, size: int) -> str:
             more = f", about {ceil((step.rows or rows) / rows)} times as many partitions"
             return f"partition_freq=...   # where {step.name} is made: {rows:,} rows a partition{more}"
         case "blocksize":
-            return f"blocksize={size}   # where {name} is read, or smaller parts where it is made by a function"
+            line = _with_argument(step.made_by, "blocksize", str(size)) if step.inputs_bytes else ""
+            where = f"where {name} is read, or smaller parts where it is made by a function"
+            return f"{line or f'blocksize={size}'}   # {f'{format_bytes(size)} of text' if line else where}"
         case _:
             return f"smaller parts where {name} is made: {format_bytes(size)} each at most"
 
@@ -361,6 +393,11 @@ def _with_argument(code: str, name: str, value: str) -> str:
 
 
 def _threads(case: _Treatment) -> Iterator[Cure]:
+    if sufficient := case.work.sufficient_threads:
+        change = _THREADS.get(case.deployment, _THREADS[None]).format(value=sufficient)
+        why = f"with {sufficient} at a time no worker died any more"
+        yield case.cure("threads", change, why, _MEASURED_HELPS, sufficient, "Less parallelism.")
+        return
     if case.tasks < 2 or not case.limit:
         return
     full, each = case.full, case.account.task_bytes
@@ -390,10 +427,17 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
     full, each = case.full, case.account.task_bytes
     if not case.is_first:  # it is the last to try, and only for a reason that is likely
         return
+    if (enough := case.work.sufficient_memory_bytes) and enough > case.limit:
+        change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(enough))
+        why = f"what killed workers alone finished on one of {format_limit(enough)}"
+        yield case.cure("worker-memory", change, why, _MEMORY_HELPS, enough, "Fewer workers per machine.")
+        return
     if case.asked and case.asked.is_unfilled:
-        need = case.floor + case.tasks * (case.asked.each_bytes or 0)
+        # with room for one, as many begin as a worker has threads, if workers died of others like it too
+        count = case.threads if case.work.ran_at_deaths > 1 else case.tasks
+        need = case.floor + count * (case.asked.each_bytes or 0)
         size = format_bytes(case.asked.each_bytes or 0)
-        why = f"{format_bytes(case.floor)} + {case.tasks} x {size} asked for = {format_bytes(need)}"
+        why = f"{format_bytes(case.floor)} + {count} x {size} asked for = {format_bytes(need)}"
     elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
     elif each and case.work.governing and not case.makes_unknown_copies:
@@ -413,6 +457,8 @@ def _data_in_graph(case: _Treatment) -> Iterator[Cure]:
     why = next(each.why for each in case.account.reasons if each.reason == "data-in-graph")
     read = _READS.get(case.work.call.get("kinds", ""))
     change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
+    if not case.work.call.get("embedded_type"):  # Dask sends a list item by item, which may take for ever
+        change += f"; if it is a long list, scatter np.asarray({name})"
     if read:
         change = f"{name} = {read}   # read by the tasks, not made here"
     yield case.cure("data-in-tasks", change, why, _CODE_HELPS, cost="The data must be where workers can read them.")

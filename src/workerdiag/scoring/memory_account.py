@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Event, TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, MemoryTerm, Step
 from workerdiag.model.normalize import whole
-from workerdiag.model.rules import SCHEDULER_STATE
+from workerdiag.model.rules import RESCUE_ACT, SCHEDULER_STATE
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
 from workerdiag.scoring.findings import kind_of_task
 from workerdiag.scoring.recorded_memory import LastMemory, last_memories
@@ -57,6 +57,8 @@ class TaskNeeds:
     largest_input_bytes: int = 0
     median_input_bytes: int = 0
     spec_bytes: int = 0
+    #: How often a task of its kind was on a worker as that was lost (``TaskPrefix.suspicious``).
+    suspicious: int = 0
 
     @classmethod
     def of_facts(cls, facts: TaskFacts) -> Self:
@@ -100,6 +102,8 @@ class Workload:
     call: Mapping[str, str] = field(factory=dict, hash=False)
     steps: tuple[Step, ...] = ()
     needs: tuple[TaskNeeds, ...] = ()
+    #: Mean seconds that tasks of a kind took, by kind; of kinds that are not in `needs`.
+    mean_s: Mapping[str, float] = field(factory=dict, hash=False)
     workers: tuple[WorkerMemory, ...] = ()
     #: The limit and the threads that the cluster object gives each worker.
     given_limit_bytes: int | None = None
@@ -119,8 +123,16 @@ class Workload:
     free_disk_bytes: int | None = None
     #: The threads of a worker that was lost, at most.
     lost_threads: int | None = None
+    #: How many different tasks are known to have run as workers died.
+    ran_at_deaths: int = 0
+    #: How many tasks at once no worker died of any more, after `workerdiag.rescue` had lowered the threads.
+    sufficient_threads: int | None = None
+    #: The memory of the bigger worker on which those tasks finished that had killed others alone.
+    sufficient_memory_bytes: int | None = None
     #: The last memory of each process that the flight recorder saw end.
     recorded: tuple[LastMemory, ...] = ()
+    #: Whether an exception, or the flight recorder, names the tasks that workers died of.
+    is_killed_named: bool = False
 
     @classmethod
     def of(cls, incident: Incident) -> Self:
@@ -131,6 +143,9 @@ class Workload:
             work,
             needs=_with_facts(work.needs, incident.tasks_at_loss),
             recorded=last_memories(incident),
+            is_killed_named=any(each.task for each in incident.exceptions)
+            or any(facts.ran for loss in incident.tasks_at_loss for facts in loss.facts),
+            ran_at_deaths=len({key for each in incident.tasks_at_loss if each.exact for key in each.tasks}),
             refused_allocation_bytes=max(filter(None, refused), default=None),
         )
 
@@ -156,12 +171,16 @@ class Workload:
         graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get(LARGE_GRAPH, ())]
         refused = by_owner.get(REFUSED_INPUTS, ())
         restarts = by_owner.get("event.worker-restart-memory", ())
+        acts = by_owner.get(RESCUE_ACT, ())
+        has_sufficed = any(each.get("has_sufficed") == "True" for each in acts)
+        lowered = (whole(each.get("threads")) for each in acts if has_sufficed)
         cluster = next(iter(by_owner.get("event.cluster", ())), {})
         scheduler = next(iter(by_owner.get(SCHEDULER_STATE, ())), {})
         return cls(
             call=next(iter(by_owner.get("event.workload", ())), {}),
             steps=tuple(_typed(Step, each) for each in by_owner.get("event.workload-step", ())),
             needs=tuple(_typed(TaskNeeds, each) for each in by_owner.get("event.task-needs", ())),
+            mean_s={each["kind"]: float(each["mean_s"]) for each in by_owner.get("event.task-duration", ())},
             workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
@@ -176,6 +195,10 @@ class Workload:
                 filter(None, (parse_bytes(each.get("allowed", "")) for each in refused)), default=None
             ),
             lost_threads=whole(scheduler.get("lost_threads")),
+            sufficient_threads=next(filter(None, lowered), None),
+            sufficient_memory_bytes=next(
+                filter(None, (whole(each.get("sufficient_memory_bytes")) for each in acts)), None
+            ),
         )
 
     def number(self, name: str) -> int | None:
@@ -202,14 +225,29 @@ class Workload:
         )
 
     @property
+    def at_least(self) -> Workload:
+        """The same with the lower bounds of all sizes of which only bounds are known."""
+        least = self.call.get("result_least_bytes")
+        call = dict(self.call) | ({} if least is None else {"result_bytes": least})
+        return evolve(self, steps=tuple(each.at_least for each in self.steps), call=call)
+
+    @property
+    def largest_known_bytes(self) -> int:
+        """The most that a task, or all data in the graph, is known to take."""
+        task = self.governing.task_bytes if self.governing else 0
+        return max(task, self.number("embedded_bytes") or 0)
+
+    @property
     def source(self) -> Step | None:
         """The step that makes or reads the pieces."""
         return next((each for each in self.steps if each.is_source), None)
 
     @property
     def killed(self) -> TaskNeeds | None:
-        """The task that workers died of."""
-        return next((each for each in self.needs if each.key), None)
+        """The task that workers died of: what is named, else one of the kind that most of the lost workers had."""
+        named = next((each for each in self.needs if each.key), None)
+        kinds = () if self.is_killed_named else self.needs
+        return max((each for each in kinds if each.suspicious), key=lambda each: each.suspicious, default=named)
 
     @property
     def paused(self) -> tuple[WorkerMemory, ...]:

@@ -14,7 +14,7 @@ from attrs import evolve
 from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import Frequency, MemoryFact, Strength
-from workerdiag.scoring.memory_account import END_SHARE, Workload
+from workerdiag.scoring.memory_account import END_SHARE, TaskNeeds, Workload
 from workerdiag.scoring.recorded_memory import MUCH_SHARE
 from workerdiag.units import format_bytes
 
@@ -33,6 +33,8 @@ _LARGE_SHARE, _LARGE_BYTES = 0.15, 100 * 2**20
 _SKEWED_SHARE = 0.3
 #: An input that is so many times the median is of another kind than the others.
 _SKEWED_TIMES = 8
+#: No task makes or reads rows faster, in bytes a second: memory is written at some 10 GB/s.
+_MADE_PER_S = 2**31
 #: Inputs of this number are brought together; fewer belong to one operation.
 _MANY = 8
 #: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
@@ -121,7 +123,8 @@ class MemoryFacts:
         return (size or 0) / (self._limit or _LARGE_BYTES / _LARGE_SHARE)
 
     def _need(self, step: Step) -> int:
-        """What tasks need by what they take and give, whatever was seen of them."""
+        """What tasks need at least by what they take and give, whatever was seen of them."""
+        step = step.at_least
         each = step.task_bytes - step.copies_bytes + step.expected_copies_bytes
         return self._floor + max(self._at_once, 1) * each
 
@@ -149,9 +152,14 @@ class MemoryFacts:
 
     def _pieces_of_unknown_size(self) -> str | None:
         source = self._work.source
-        if source is None or source.piece_bytes or not self._killed_kind.startswith(source.name.lower()):
+        is_known = source is None or (source.piece_bytes and source.least_share is None)
+        if source is None or is_known or not self._killed_kind.startswith(source.name.lower()):
             return None
-        return f"workers died of {source.name}, which makes or reads a piece; its size is not known"
+        made = f"workers died of {source.name}, which makes or reads a piece"
+        if not source.piece_bytes:
+            return f"{made}; its size is not known"
+        least = format_bytes(source.at_least.piece_bytes or 0)
+        return f"{made} of {least} to {format_bytes(source.piece_bytes)} in memory"
 
     def _cut_into_pieces(self) -> str | None:
         """An array or a frame was computed, and not only a function of one's own that fills the memory."""
@@ -203,11 +211,22 @@ class MemoryFacts:
 
     def _many_large_inputs(self) -> str | None:
         killed = self._work.killed
-        if killed is None or killed.inputs < _MANY or self._share(killed.inputs_bytes) < SPILL_SHARE / 2:
+        if killed is None or not self._is_taking_much(killed):
             return None
         return (
             f"the task that was killed takes {killed.inputs:,} inputs of {format_bytes(killed.inputs_bytes)} in all"
         )
+
+    def _many_large_inputs_awaited(self) -> str | None:
+        """Workers died of its inputs, which they kept for it."""
+        task = next((each for each in self._work.needs if each.key and self._is_taking_much(each)), None)
+        if task is None or task == self._work.killed:
+            return None
+        size = format_bytes(task.inputs_bytes)
+        return f"{task.kind} waits for {task.inputs:,} inputs, of which {size} were there already"
+
+    def _is_taking_much(self, task: TaskNeeds) -> bool:
+        return task.inputs >= _MANY and self._share(task.inputs_bytes) >= SPILL_SHARE / 2
 
     def _takes_many_inputs(self) -> str | None:
         """By the graph, where the scheduler has forgotten the task and nobody knows how large its inputs are."""
@@ -250,12 +269,24 @@ class MemoryFacts:
 
     def _little_to_exchange(self) -> str | None:
         """What comes together by key is known and little; so buffers are small, and what is made of it is large."""
-        step = next((each for each in self._keyed if each.inputs_bytes and not each.is_opaque), None)
-        if step is None or self._share(rows := step.inputs_bytes * step.pieces) >= _LARGE_SHARE:
+        step = next((each for each in self._keyed if not each.is_opaque), None)
+        rows = (step.inputs_bytes * step.pieces or self._most_made()) if step else 0
+        if step is None or not rows or self._share(rows) >= _LARGE_SHARE:
             return None
+        most = "" if step.inputs_bytes else "at most "
         return (
-            f"{step.name} takes {format_bytes(rows)} of rows in all and makes far more of them, as where a key is "
-            "there many times on both sides"
+            f"{step.name} takes {most}{format_bytes(rows)} of rows in all and makes far more of them, as where a "
+            "key is there many times on both sides"
+        )
+
+    def _most_made(self) -> int:
+        """The most that all sources can have made in the time that they took; 0 if one of them is not known."""
+        sources = [each for each in self._work.steps if each.is_source]
+        times_s = [self._work.mean_s.get(each.name) for each in sources]
+        if not sources or None in times_s or self._work.number("sources") != len(sources):
+            return 0
+        return int(
+            sum((mean_s or 0.0) * each.pieces for mean_s, each in zip(times_s, sources, strict=True)) * _MADE_PER_S
         )
 
     def _died_before_key(self) -> str | None:
@@ -361,6 +392,14 @@ class MemoryFacts:
 
     def _several_at_once(self) -> str | None:
         return f"{self._at_once} tasks ran at once" if self._at_once > 1 else None
+
+    def _fewer_threads_sufficed(self) -> str | None:
+        count = self._work.sufficient_threads
+        return f"with {count} at a time no worker died any more" if count else None
+
+    def _bigger_worker_sufficed(self) -> str | None:
+        size = self._work.sufficient_memory_bytes
+        return f"what killed workers alone finished on one of {format_bytes(size)}" if size else None
 
     def _held_the_same(self) -> str | None:
         size = self._full

@@ -40,12 +40,6 @@ _WHAT_RUNS = NextStep(
     command="client.processing(); client.call_stack()",
     until="it ends",
 )
-_OWN_STACKS = NextStep(
-    inspect="the stacks of this program: a call such as repartition(partition_size=...) computes sizes first; "
-    "persist before it, or name npartitions",
-    command="py-spy dump --pid PID     # or faulthandler.dump_traceback()",
-    until="it is interrupted",
-)
 _SCHEDULERS_END = NextStep(
     inspect="the last lines of the scheduler's log, and the exit status of its process, where it was started: a "
     'line "Closing scheduler. Reason: ..." says why it closed, such as idle-timeout-exceeded',
@@ -99,11 +93,7 @@ def next_steps(
         asked_at = (
             _steps_at_untold_end(incident, book) if incident.cases else _steps_at_trouble(incident, obstacles, book)
         )
-    fallback = (
-        _fallback_steps(incident, waits_itself=obstacles.waits_itself)
-        if is_unknown and not (ordered_steps or asked_at)
-        else []
-    )
+    fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_at) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
     if outcome == "unknown" and incident.cases and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks):
         advised.append(_RECORD_NEXT_DEATH)
@@ -178,12 +168,10 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
         yield NextStep(inspect=f"who sent signal {number} ({signal_name(number)}): {sender}", command=command)
 
 
-def _fallback_steps(incident: Incident, *, waits_itself: bool) -> list[NextStep]:
+def _fallback_steps(incident: Incident) -> list[NextStep]:
     steps = []
     if lost_scheduler(incident):
         return [_SCHEDULERS_END]
-    if waits_itself:
-        return [_OWN_STACKS]
     if _is_caller_timeout(incident):
         return [_WHAT_RUNS]
     of_the_dead, at_death = (

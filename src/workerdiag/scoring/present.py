@@ -28,8 +28,11 @@ def present_of(incident: Incident) -> Present | None:
     waiting = sum(whole(each.get("count")) or 0 for each in counts if each.get("state") in _NOT_BEGUN)
     if not (tasks or waiting or paused or silent):
         return None
+    cluster = next((each.captures for each in incident.marks if each.owner == "event.cluster"), {})
     return Present(
         workers=whole(state.get("workers")),
+        wanted_workers=whole(cluster.get("workers_wanted")),
+        given_up_workers=whole(cluster.get("workers_given_up")),
         waiting_tasks=waiting,
         paused=tuple(paused[:_MAX_LISTED]),
         silent=tuple(str(each.identity.worker) for each in silent[:_MAX_LISTED]),

@@ -233,10 +233,6 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
             "The cluster could not be queried, so the state of its workers is unknown.",
         ),
         (
-            obstacles.waits_itself,
-            "The program waits in a call of its own before any task runs, perhaps for itself: it cannot be read.",
-        ),
-        (
             obstacles.has_unread_log,
             "Part of the input could not be read; nothing in the rest points to a death.",
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.model.check import Check
+from workerdiag.model.check import ALARMS, Check
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
@@ -30,19 +30,38 @@ class _Finding:
 
 def check_work(work: Workload, deployment: Deployment | None, rules: Sequence[ReasonRule]) -> Check:
     """The grade of the work with its sum, and the changes by *rules* where it is not expected to fit."""
-    nothing = Incident(cases=(), unassigned_signs=(), marks=())
-    account = memory_account(nothing, work, MemoryNumbers(), ())
-    step = work.governing
-    alike = sum(each.pieces for each in work.steps if step and each.name == step.name)
-    at_once = max(1, min(work.threads or 1, alike))
-    account = evolve(account, tasks_at_once=at_once)
-    found = next(_findings(account, work, step))
+    account, found = _judged(work)
     if found.reason is not None:
         title = next((each.title for each in rules if each.id == found.reason), "")
         chance = ReasonChance(reason=found.reason, title=title, probability=1.0, why=found.why)
         account = evolve(account, reason=found.reason, reasons=(chance,))
     cures = suggested_cures(account, work, deployment, rules)
     return Check(grade=found.grade, why=found.why, memory=account, cures=cures, notes=tuple(_notes(account, work)))
+
+
+def work_grade(work: Workload) -> CheckGrade:
+    """The grade alone, which needs no rules."""
+    return _judged(work)[1].grade
+
+
+def _judged(work: Workload) -> tuple[MemoryAccount, _Finding]:
+    """The account and what holds: an alarm if the lower bounds do not fit, an all-clear if the upper ones do."""
+    account, found = _judged_by(work)
+    if found.grade not in ALARMS or (at_least := work.at_least) == work:
+        return account, found
+    _, least = _judged_by(at_least)
+    if least.grade in ALARMS:
+        return account, evolve(least, why=f"by the lower bounds of its sizes, {least.why}")
+    return account, _Finding("not-known", f"only bounds of its sizes are known; by the upper ones, {found.why}")
+
+
+def _judged_by(work: Workload) -> tuple[MemoryAccount, _Finding]:
+    nothing = Incident(cases=(), unassigned_signs=(), marks=())
+    account = memory_account(nothing, work, MemoryNumbers(), ())
+    step = work.governing
+    alike = sum(each.pieces for each in work.steps if step and each.name == step.name)
+    account = evolve(account, tasks_at_once=max(1, min(work.threads or 1, alike)))
+    return account, next(_findings(account, work, step))
 
 
 def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iterator[_Finding]:

@@ -21,16 +21,17 @@ DISK_TOPIC = "spill-disk"
 
 
 class CapacitySource:
-    """Asks the scheduler for its workers, some of them for *modules*, and one machine for its disk.
+    """Asks the scheduler for its workers, some of them for *modules*, and a machine for its disk if wanted.
 
     Its calls wait for the client's event loop, so they come from another thread.
     """
 
     name = "capacity"
 
-    def __init__(self, client: Client, modules: Sequence[str]) -> None:
+    def __init__(self, client: Client, modules: Sequence[str] = (), *, with_disk: bool = False) -> None:
         self._client = client
         self._modules = tuple(modules)
+        self._with_disk = with_disk
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield an event for each worker and each module that differs, or gaps."""
@@ -46,17 +47,21 @@ class CapacitySource:
             yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
             return
         yield from (Event(topic="worker-state", fields=_fields(each)) for each in workers.values())
-        with guarded("asking for the disk"):
-            found: list[Event] = []
-            until = deadline.share(_DISK_SHARE)
-            run_in_client_loop(self._client, partial(self._disk, found, workers, until), until)
-            yield from found
+        if self._with_disk:
+            yield from self._disk_events(workers, deadline)
         question = ModuleQuestion(named=self._modules, workers=tuple(workers)[:_MAX_ASKED])
         if self._modules:
             yield from ModuleSource(self._client, question).collect(budget_s=deadline.left_s)
 
     async def _fetch(self, found: dict[str, Reply]) -> None:
         found.update((await fetch_workers(self._client))["workers"])
+
+    def _disk_events(self, workers: dict[str, Reply], deadline: Deadline) -> list[Event]:
+        found: list[Event] = []
+        with guarded("asking for the disk"):
+            until = deadline.share(_DISK_SHARE)
+            run_in_client_loop(self._client, partial(self._disk, found, workers, until), until)
+        return found
 
     async def _disk(self, found: list[Event], workers: dict[str, Reply], deadline: Deadline) -> None:
         nanny = next((each["nanny"] for each in workers.values() if each.get("nanny")), None)

@@ -19,6 +19,7 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.modules import ModuleSource, module_question
+from workerdiag.sources.recorder.recipe import FoundRecipe
 from workerdiag.sources.recorder.source import RecorderSource
 from workerdiag.sources.registry import applicable_sources
 from workerdiag.sources.runner import collect_each, take_in_time
@@ -61,13 +62,15 @@ class Discovery:
         self._facts = tuple(facts)
         self._topics = tuple(topics)
         self._deadline = deadline
+        about, tasks = workers_and_tasks_in_question(self._facts)
+        self._recorder = RecorderSource(client, about=about, tasks=tasks)
 
     def collect(self) -> list[Evidence]:
         """Return all evidence, with gaps for failed queries."""
         if self._client is None:
             return self._collect_platforms([])[0]
         cluster = self._cluster()
-        first, recorded = collect_each([cluster, self._recorder()], self._deadline.share(_CLUSTER_SHARE))
+        first, recorded = collect_each([cluster, self._recorder], self._deadline.share(_CLUSTER_SHARE))
         pieces = [*first, *recorded]
         if not is_incomplete(pieces):
             return pieces + self._collect_platforms(pieces)[0]
@@ -79,7 +82,7 @@ class Discovery:
         cluster = self._cluster()
         budget_s = self._deadline.share(_CLUSTER_SHARE).left_s
         first, recorded = await asyncio.gather(
-            cluster.collect_async(budget_s=budget_s), self._recorder().collect_async(budget_s=budget_s)
+            cluster.collect_async(budget_s=budget_s), self._recorder.collect_async(budget_s=budget_s)
         )
         pieces = [*first, *recorded]
         platforms = asyncio.to_thread(self._collect_platforms, pieces)
@@ -121,9 +124,10 @@ class Discovery:
         )
         return ClusterSource(self._client, question)
 
-    def _recorder(self) -> RecorderSource:
-        about, tasks = workers_and_tasks_in_question(self._facts)
-        return RecorderSource(self._client, about=about, tasks=tasks)
+    @property
+    def recipe(self) -> FoundRecipe | None:
+        """How to run again what ran as the workers died, as far as the recorder had it when it was asked."""
+        return self._recorder.recipe
 
     def _caller_timed_out(self) -> bool:
         """Whether the caller itself timed out, with a ``TimeoutError`` that no task raised."""

@@ -6,7 +6,7 @@ Classes are recognised by name, not by import: the exception may be of any relea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from attrs import evolve, frozen
@@ -27,6 +27,8 @@ MAX_EXCEPTIONS = 30
 _CHUNK_BYTES, TEXT_CHARS = 64 * 1024, 16 * 1024
 #: At most this many members of a group are read, and keys of tasks.
 MAX_MEMBERS, _MAX_KEYS = 30, 100
+#: Stands for the arguments that a KilledWorker of another release lacks.
+_NO_ARGS = (None, None, None)
 #: Exceptions that a bug in the program raises.
 _OF_PROGRAMS = (LookupError, ValueError, TypeError, AttributeError, NameError, ArithmeticError)
 
@@ -139,7 +141,10 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
             return _pickled_facts(relation, pickled)
     text = error_text(exc)[:TEXT_CHARS]
     if any(each.__name__ == "KilledWorker" for each in type(exc).__mro__):
-        return _killed_worker_facts(relation, exc, text)
+        # By its attributes (since 1.x; ``allowed_failures`` since 2022.9.2), or its arguments or text.
+        names = ("task", "last_worker", "allowed_failures")
+        given = [getattr(exc, name, each) for name, each in zip(names, (*exc.args, *_NO_ARGS), strict=False)]
+        return _killed_worker_facts(relation, tracebacks.type_name(exc), text, given)
     task: object = None
     identity = NO_IDENTITY
     if text.startswith(LOST_ACTOR) and (actor := tracebacks.called_actor(exc.__traceback__)):
@@ -156,29 +161,27 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
     )
 
 
-def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: str) -> ExceptionFacts:
-    """Read a KilledWorker by its attributes (since 1.x; ``allowed_failures`` since 2022.9.2) or its text."""
-    args = (*exc.args[:3], None, None, None)
-    task = _task_key(getattr(exc, "task", args[0]))
-    last = getattr(exc, "last_worker", args[1])
-    allowed = getattr(exc, "allowed_failures", args[2])
-    identity = _worker_identity(last)
+def _killed_worker_facts(
+    relation: ExceptionRelation, kind: str, text: str, given: Sequence[object]
+) -> ExceptionFacts:
+    """Read a KilledWorker by its task, last worker (a WorkerState, also a pickled one) and allowed failures."""
+    key, last, allowed = given
+    task, identity = _task_key(key), _worker_identity(last)
     if identity.worker is None and (found := KILLED_WORKER.match(text) or KILLED_WORKER_OLD.match(text)):
         identity = identity_of(worker=found["worker"])
         task = found["task"]
-    executing = getattr(last, "executing", None)
-    when = getattr(last, "last_seen", None)
+    executing, when = _attribute(last, "executing"), _attribute(last, "last_seen")
     return ExceptionFacts(
-        type=tracebacks.type_name(exc),
+        type=kind,
         text=text,
         relation=relation,
         task=task,
         allowed_failures=allowed if isinstance(allowed, int) else None,
         identity=identity,
         # As of the last heartbeat: empty may also mean no heartbeat since the task began.
-        executing=_task_keys(executing) if isinstance(executing, dict) and executing else None,
-        threads=_positive_int_or_none(getattr(last, "nthreads", None)),
-        limit_bytes=_positive_int_or_none(getattr(last, "memory_limit", None)),
+        executing=_task_keys(executing) or None if isinstance(executing, dict) else None,
+        threads=_positive_int_or_none(_attribute(last, "nthreads")),
+        limit_bytes=_positive_int_or_none(_attribute(last, "memory_limit")),
         when=when if isinstance(when, float) else None,  # WorkerState.clean() sets it at the removal
     )
 
@@ -187,30 +190,13 @@ def _pickled_facts(relation: ExceptionRelation, pickled: PickledObject) -> Excep
     if not pickled.type.endswith(".KilledWorker"):
         text = "; ".join(utf8_safe(str(value)) for value in islice(pickled.plain_values(), 20))
         return ExceptionFacts(type=pickled.type, text=text[:TEXT_CHARS], relation=relation, from_task=True)
-    args: tuple[object, ...] = (*pickled.args, None, None, None)
-    key, last, allowed = args[:3]
-    task = _task_key(key)
-    worker = last if isinstance(last, PickledObject) else PickledObject("", ())
-    identity = identity_of(**{part: worker.attribute(name) for part, name in _IDENTITY_ATTRIBUTES.items()})
+    facts = _killed_worker_facts(relation, pickled.type, "", (*pickled.args, *_NO_ARGS)[:3])
     text = (
-        f"Attempted to run task {task} on several workers, but all those workers died while running it. "
-        f"The last worker that attempt to run the task was {identity.worker}. (Read from the pickle of "
+        f"Attempted to run task {facts.task} on several workers, but all those workers died while running it. "
+        f"The last worker that attempt to run the task was {facts.identity.worker}. (Read from the pickle of "
         "another release of distributed, which this client could not load.)"
     )
-    executing = worker.attribute("executing")
-    when = worker.attribute("last_seen")
-    return ExceptionFacts(
-        type=pickled.type,
-        text=text,
-        relation=relation,
-        task=task,
-        allowed_failures=allowed if isinstance(allowed, int) else None,
-        identity=identity,
-        executing=_task_keys(executing.state[::2]) or None if isinstance(executing, PickledObject) else None,
-        threads=_positive_int_or_none(worker.attribute("nthreads")),
-        limit_bytes=_positive_int_or_none(worker.attribute("memory_limit")),
-        when=when if isinstance(when, float) else None,
-    )
+    return evolve(facts, text=text)
 
 
 #: Fields of an `Identity`, and the attributes of the scheduler's WorkerState.
@@ -220,7 +206,11 @@ _IDENTITY_ATTRIBUTES = {"worker": "address", "pid": "pid", "nanny": "nanny", "na
 def _worker_identity(worker: object) -> Identity:
     if isinstance(worker, str):  # as a plugin or a pickled copy may have it
         return identity_of(worker=worker) if "://" in worker else NO_IDENTITY
-    return identity_of(**{part: getattr(worker, key, None) for part, key in _IDENTITY_ATTRIBUTES.items()})
+    return identity_of(**{part: _attribute(worker, key) for part, key in _IDENTITY_ATTRIBUTES.items()})
+
+
+def _attribute(worker: object, name: str) -> object:
+    return worker.attribute(name) if isinstance(worker, PickledObject) else getattr(worker, name, None)
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:

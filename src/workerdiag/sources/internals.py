@@ -89,6 +89,12 @@ def is_adaptive(cluster: object) -> bool:
     return getattr(cluster, "_adaptive", None) is not None
 
 
+def is_correcting_workers(cluster: object) -> bool:
+    """Whether a cluster object starts or ends workers at the moment (``SpecCluster._lock``)."""
+    lock = getattr(cluster, "_lock", None)
+    return lock is None or bool(lock.locked())
+
+
 def created_jobs(cluster: object) -> list[object]:
     """Return all servers that a cluster object has started, including dropped ones (``SpecCluster._created``)."""
     return list(getattr(cluster, "_created", ()))

@@ -249,7 +249,7 @@ def _unread_reader() -> Method:
             if each[2] == "processing":
                 given.setdefault(each[0], []).append(each[-1])
         await pause()
-        unread: dict[object, None] = {}
+        unread: dict[Any, None] = {}
         workers: list[str] = []
         removed_at = [
             when
@@ -288,7 +288,7 @@ def _unread_tasks_reader() -> Method:
         topics: Mapping[str, Any],
         given: Mapping[object, list[float]],
         told_removals: Collection[float],
-    ) -> list[object]:
+    ) -> list[Any]:
         """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
         events = [each for each in list(topics[address].events) if isinstance(each[1], dict)]
         removals = [each for each in events if each[1].get("action") == "remove-worker"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Any, Protocol, Self
+from typing import Any
 
 from attrs import frozen
 
@@ -16,15 +16,6 @@ from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
 from workerdiag.sources.batch.jobs import SYSTEMS, find_jobs
 from workerdiag.sources.machine import known_machine_names
-
-
-class ShippedSource(EvidenceSource, Protocol):
-    """A source that knows which scenes it applies to."""
-
-    @classmethod
-    def of(cls, scene: Scene) -> Self | None:
-        """Return the source for *scene*, or None if it does not apply."""
-
 
 #: Entry point group: each is called with a `Scene`, and returns a source or None. A class whose constructor
 #: takes the scene is one.
@@ -80,14 +71,14 @@ class ShippedKind:
         """Name of the class."""
         return self.path.partition(":")[2]
 
-    def load(self) -> type[ShippedSource]:
-        """Import the class."""
-        found: type[ShippedSource] = resolve_name(f"workerdiag.sources.{self.path}")
-        return found
+    def load(self) -> Any:
+        """Import the class; its ``of(scene)`` returns the source for a scene, or None if it does not apply."""
+        return resolve_name(f"workerdiag.sources.{self.path}")
 
     def __call__(self, scene: Scene) -> EvidenceSource | None:
         """Return the source for *scene*, or None if it does not apply."""
-        return self.load().of(scene) if self.may_apply(scene) else None
+        source: EvidenceSource | None = self.load().of(scene) if self.may_apply(scene) else None
+        return source
 
 
 SHIPPED: tuple[ShippedKind, ...] = (

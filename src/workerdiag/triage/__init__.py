@@ -5,4 +5,4 @@ Calling this package, as ``workerdiag.triage(...)``, runs a triage.
 
 from workerdiag.lazy import call_module as _call_module
 
-_call_module(__name__, "workerdiag.triage.triage_function", "triage")
+_call_module(__name__, "workerdiag.triage.work", "triage")

@@ -20,7 +20,7 @@ from contextlib import suppress
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error, error_text
@@ -45,18 +45,9 @@ _J = TypeVar("_J")
 
 
 @frozen
-class Done(Generic[_J]):
-    """A job that returned a result."""
+class Failed:
+    """A job that failed, killed each of its processes, or could not run."""
 
-    job: _J
-    result: Any
-
-
-@frozen
-class Lost(Generic[_J]):
-    """A job that killed each of its processes, or that could not run."""
-
-    job: _J
     reason: str
 
 
@@ -67,41 +58,27 @@ class _Running(Generic[_J]):
     since_s: float
 
 
+@define(eq=False)
 class JobRunner(Generic[_J]):
-    """Runs a function for each of many jobs.
+    """Runs a function for each of many jobs."""
 
-    Args:
-        client: A client of the cluster.
-        given: Returns what the function gets for a job; called when the job is sent.
-        batch_share: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
-        share: The fraction of each worker's threads, at least one thread, that may be busy with jobs.
-        memory_bytes: The memory limit of a suspect's process.
-    """
+    _client: Any  # a client of the cluster; most of its methods have no types
+    #: Returns what the function gets for a job; called when the job is sent.
+    _given: Callable[[_J], object]
+    #: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
+    _batch_share: Callable[[_J], float]
+    #: The fraction of each worker's threads, at least one thread, that may be busy with jobs.
+    _share: float = field(kw_only=True)
+    #: The memory limit of a suspect's process.
+    _memory_bytes: int = field(kw_only=True)
+    _slots: Mapping[str, int] = field(factory=dict, init=False)
+    _looked_s: float = field(default=float("-inf"), init=False)
+    _ended: queue.SimpleQueue[Any] = field(factory=queue.SimpleQueue, init=False)
+    _running: dict[Any, _Running[_J]] = field(factory=dict, init=False)
+    _numbers: Iterator[int] = field(factory=itertools.count, init=False)
 
-    _numbers = itertools.count()
-
-    def __init__(
-        self,
-        client: Client,
-        given: Callable[[_J], object],
-        batch_share: Callable[[_J], float],
-        *,
-        share: float,
-        memory_bytes: int,
-    ) -> None:
-        self._client: Any = client  # most of its methods have no types
-        self._given = given
-        self._batch_share = batch_share
-        self._share = share
-        self._memory_bytes = memory_bytes
-        self._slots: Mapping[str, int] = {}
-        self._looked_s = float("-inf")
-        self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._running: dict[Any, _Running[_J]] = {}
-        self._busy: Counter[str] = Counter()
-
-    def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[Done[_J] | Lost[_J]]:
-        """Yield how each job ended. *function* is called on a worker with what is given for it, and *arguments*.
+    def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[tuple[_J, Any]]:
+        """Yield each job with its result or `Failed`: *function* of what is given for it, and of *arguments*.
 
         Raises:
             TriageError: There are no workers, or workerdiag is not installed on them.
@@ -119,15 +96,13 @@ class JobRunner(Generic[_J]):
                 if again and len(batch) > 1:
                     suspects += ((job,) for job in batch)
                 elif again:
-                    yield Lost(
-                        batch[0], "its worker died twice, the second time with the job in a separate process"
-                    )
+                    why = "its worker died twice, the second time with the job in a separate process"
+                    yield batch[0], Failed(why)
         finally:
             for future in self._running:
                 with suppress(Exception):
                     future.cancel()
             self._running.clear()
-            self._busy.clear()
 
     def _run_all(
         self,
@@ -137,37 +112,27 @@ class JobRunner(Generic[_J]):
         suspects: list[tuple[_J, ...]],
         *,
         each_worker: int | None,
-    ) -> Iterator[Done[_J] | Lost[_J]]:
+    ) -> Iterator[tuple[_J, Any]]:
         self._looked_s = float("-inf")
-        free: Sequence[str] = ()
         while True:
             if monotonic_s() - self._looked_s >= _LOOK_S:
                 suspects += self._look(each_worker)
-                free = list(self._slots)
-            has_more = self._submit(function, batches, arguments, free)
+            has_more = self._submit(function, batches, arguments)
             if not has_more and not self._running:
                 return
-            free = ()
             try:
                 future = self._ended.get(timeout=_LOOK_S)
             except queue.Empty:
                 continue
-            running = self._take(future)
+            running = self._running.pop(future, None)
             if running is None:
                 continue  # already given up
-            free = (running.worker,)
             ended = self._ended_jobs(future, running.batch)
             future.release()
             if ended is None:
                 suspects.append(running.batch)
             else:
                 yield from ended
-
-    def _take(self, future: object) -> _Running[_J] | None:
-        running = self._running.pop(future, None)
-        if running is not None:
-            self._busy[running.worker] -= 1
-        return running
 
     def _look(self, each_worker: int | None) -> list[tuple[_J, ...]]:
         """Update the list of workers. Return the batches of workers that are gone, and batches that hang."""
@@ -181,7 +146,7 @@ class JobRunner(Generic[_J]):
         ]
         for future in lost:
             future.cancel(force=True)
-        return [running.batch for future in lost if (running := self._take(future)) is not None]
+        return [self._running.pop(future).batch for future in lost]
 
     def _threads(self) -> Mapping[str, int]:
         """Return the number of threads by worker. Wait for a while if there are no workers."""
@@ -202,46 +167,37 @@ class JobRunner(Generic[_J]):
             with suppress(TimeoutError):
                 self._client.wait_for_workers(1, timeout=_LOOK_S)
 
-    def _submit(
-        self,
-        function: Method,
-        batches: Iterator[tuple[_J, ...]],
-        arguments: tuple[object, ...],
-        workers: Sequence[str],
-    ) -> bool:
-        """Send batches to the *workers* that are not busy, in turn. Returns whether more may be left."""
-        while workers := [each for each in workers if self._busy[each] < self._slots.get(each, 0)]:
-            for worker in workers:
-                batch = next(batches, None)
-                if batch is None:
-                    return False
-                future = self._client.submit(
-                    function,
-                    [self._given(job) for job in batch],
-                    *arguments,
-                    key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
-                    workers=[worker],
-                    allow_other_workers=False,
-                    priority=PRIORITY,
-                    retries=0,
-                    pure=False,
-                )
-                self._running[future] = _Running(batch, worker, monotonic_s())
-                self._busy[worker] += 1
-                future.add_done_callback(self._ended.put)
+    def _submit(self, function: Method, batches: Iterator[tuple[_J, ...]], arguments: tuple[object, ...]) -> bool:
+        """Send batches to the workers that are not busy, in turn. Returns whether more may be left."""
+        busy = Counter(each.worker for each in self._running.values())
+        turns = range(max(self._slots.values(), default=0))
+        free = [worker for turn in turns for worker, slots in self._slots.items() if busy[worker] + turn < slots]
+        for worker in free:
+            batch = next(batches, None)
+            if batch is None:
+                return False
+            future = self._client.submit(
+                function,
+                [self._given(job) for job in batch],
+                *arguments,
+                key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
+                workers=[worker],
+                allow_other_workers=False,
+                priority=PRIORITY,
+                retries=0,
+                pure=False,
+            )
+            self._running[future] = _Running(batch, worker, monotonic_s())
+            future.add_done_callback(self._ended.put)
         return True
 
-    def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[Done[_J] | Lost[_J]] | None:
-        """Return how the jobs of a batch ended, or None if their worker died."""
+    def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[tuple[_J, Any]] | None:
+        """Return the jobs of a batch with their results, or None if their worker died."""
         if future.status == "finished":
             with guarded("fetching the results of a batch") as fetching:
                 results = future.result(timeout=_LOOK_S * 30)
-            if fetching.problem is not None:  # its worker died with the result
-                return None
-            return [
-                Lost(job, result.reason) if isinstance(result, Failed) else Done(job, result)
-                for job, result in zip(batch, results, strict=True)
-            ]
+            # else its worker died with the result
+            return list(zip(batch, results, strict=True)) if fetching.problem is None else None
         if future.status != "error":
             return None
         problem = future.exception()
@@ -250,7 +206,7 @@ class JobRunner(Generic[_J]):
         if isinstance(problem, ImportError) and (problem.name or "").partition(".")[0] == "workerdiag":
             raise TriageError(f"the workers cannot import workerdiag: {describe_error(problem)}", INSTALL)
         reason = describe_error(problem) if problem is not None else "it failed"
-        return [Lost(job, reason) for job in batch]
+        return [(job, Failed(reason)) for job in batch]
 
 
 INSTALL: Final = 'install the same version there, e.g. with dask.distributed.PipInstall(["workerdiag"])'
@@ -276,13 +232,6 @@ MAX_JOBS: Final = 64
 #: A batch has at most the jobs left per thread divided by this. Jobs that run when the client dies are read
 #: again, and a thread that ends early waits for the others: both stay under 4 %.
 _REMAINING_SHARE = 25
-
-
-@frozen
-class Failed:
-    """A job of a batch that failed."""
-
-    reason: str
 
 
 def cut_batches(

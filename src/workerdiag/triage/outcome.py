@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from attrs import evolve, fields, frozen
 
@@ -101,7 +101,7 @@ def _only(versions: set[str | None]) -> str | None:
     return known.pop() if len(known) == 1 else None
 
 
-OUTCOME_SCHEMA: Final = 3
+OUTCOME_SCHEMA: Final = 4
 #: zlib level (1 to 9). A higher level costs more time than writing the bytes it saves.
 _PACKING = 1
 
@@ -130,8 +130,6 @@ class PartOutcome:
     reports: int = 0
     #: Number of reports of deaths that were too many, so that only the first and the last are kept.
     dropped_ends: int = 0
-    #: What follows the outcome: matches in text, or the evidence in a container.
-    holds: Literal["matches", "evidence"] = "matches"
     schema: int = OUTCOME_SCHEMA
 
 
@@ -141,7 +139,7 @@ def workers_of(pieces: Iterable[Evidence]) -> set[str]:
     return {each.worker for each in identities if each.worker}
 
 
-#: Separator between the outcome and the matches in one file.
+#: Separator between the outcome and what was found in one file.
 _BETWEEN: Final = b"\n"
 
 #: Fields of a match that are kept besides its identity; its origin is the URL of the part.
@@ -149,27 +147,25 @@ _MATCH_FIELDS: Final = tuple(each.name for each in fields(Match) if each.name no
 _IDENTITY_FIELDS: Final = tuple(each.name for each in fields(Identity))
 
 
-def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[Match]) -> bytes:
-    """Pack the outcome as a line of JSON, then the first and last matches of each kind, then all near ends."""
+def pack(
+    outcome: PartOutcome,
+    outermost: Iterable[Match] = (),
+    near_ends: Iterable[Match] = (),
+    pieces: Iterable[Evidence] = (),
+) -> bytes:
+    """Pack the outcome as a line of JSON, then what was found.
+
+    Of a text that is the first and last matches of each kind, and all near ends; of a container its evidence.
+    """
+    head = json.dumps(row_converter(with_places=False).unstructure(outcome)).encode() + _BETWEEN
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
-    plain = [
-        [(of_match(each), of_identity(each.identity)) for each in matches] for matches in (outermost, near_ends)
+    found = [
+        *([(of_match(each), of_identity(each.identity)) for each in matches] for matches in (outermost, near_ends)),
+        [piece_to_dict(each) for each in pieces],
     ]
-    if not any(plain):
-        return pack_outcome(outcome)
-    body = json.dumps(plain, separators=(",", ":"), default=dict).encode()
-    return pack_outcome(outcome) + zlib.compress(body, _PACKING)
-
-
-def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
-    """Pack the outcome of a container, then its evidence."""
-    body = json.dumps([piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
-    return pack_outcome(evolve(outcome, holds="evidence")) + zlib.compress(body, _PACKING)
-
-
-def pack_outcome(outcome: PartOutcome) -> bytes:
-    """Pack the outcome of a part in which nothing was found."""
-    return json.dumps(row_converter(with_places=False).unstructure(outcome)).encode() + _BETWEEN
+    if not any(found):
+        return head
+    return head + zlib.compress(json.dumps(found, separators=(",", ":"), default=dict).encode(), _PACKING)
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
@@ -184,33 +180,16 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
     return outcome
 
 
-def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
-    """Unpack the evidence of the container *url*, whose logs are named after it.
+def unpack_found(packed: bytes, url: str) -> tuple[list[Match], list[Match], list[Evidence]]:
+    """Unpack what was found in a part of the input *url*, after which logs in a container are named.
 
     Raises:
         ValueError: The bytes are in another format.
     """
     body = packed.partition(_BETWEEN)[2]
     try:
-        for plain in json.loads(zlib.decompress(body)) if body else ():
-            piece = piece_from_dict(plain)
-            if isinstance(piece, LogChunk):
-                piece = evolve(piece, origin=f"{url}: {piece.origin}")
-            yield piece
-    except Exception as problem:
-        raise ValueError("not the outcome of a container") from problem
-
-
-def unpack_matches(packed: bytes, url: str) -> tuple[list[Match], list[Match]]:
-    """Unpack the matches of a part of the input *url*: the first and last of each kind, and all near ends.
-
-    Raises:
-        ValueError: The bytes are in another format.
-    """
-    body = packed.partition(_BETWEEN)[2]
-    try:
-        outermost, near_ends = json.loads(zlib.decompress(body)) if body else ((), ())
-        return _matches(outermost, url), _matches(near_ends, url)
+        outermost, near_ends, pieces = json.loads(zlib.decompress(body)) if body else ((), (), ())
+        return _matches(outermost, url), _matches(near_ends, url), [_piece(each, url) for each in pieces]
     except Exception as problem:
         raise ValueError("not the outcome of a part") from problem
 
@@ -224,6 +203,11 @@ def _matches(plain: Iterable[tuple[Sequence[Any], Sequence[Any]]], url: str) -> 
         )
         for values, identity in plain
     ]
+
+
+def _piece(plain: object, url: str) -> Evidence:
+    piece = piece_from_dict(plain)
+    return evolve(piece, origin=f"{url}: {piece.origin}") if isinstance(piece, LogChunk) else piece
 
 
 PARTS_FOLDER: Final = "parts"

@@ -5,16 +5,16 @@ A part is a range of a file, or all of a file that cannot be read from the middl
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, assert_never
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from workerdiag.errors import UnreadableInputError, describe_error, utf8_safe
 from workerdiag.guard import guarded
@@ -32,11 +32,11 @@ from workerdiag.sources.logs.file_kinds import (
 )
 from workerdiag.sources.logs.inputs import (
     MOST_FAULT_BYTES,
-    FileSystem,
     is_companion,
     naming_packages,
     url_without_secrets,
 )
+from workerdiag.sources.machine import to_timestamp
 from workerdiag.triage.tables import InputRow
 
 MIB: Final = 2**20
@@ -192,24 +192,14 @@ def _sorted_files(found: Mapping[str, Any]) -> Sequence[Mapping[str, object]]:
 def _log_file(place: str, info: Mapping[str, object]) -> LogFile:
     tag = next((info[name] for name in _TAGS if info.get(name)), None)
     size = info.get("size")
+    when = next((to_timestamp(info[name]) for name in _TIMES if info.get(name)), None)
     return LogFile(
         place=place,
         url=public_url(place),
         etag=None if tag is None else str(tag),
         size_bytes=size if isinstance(size, int) else None,
-        modified_at=next((_timestamp(info[name]) for name in _TIMES if info.get(name)), None),
+        modified_at=None if when is None else round(when, 6),
     )
-
-
-def _timestamp(value: object) -> float | None:
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, str):
-        try:
-            return _timestamp(datetime.fromisoformat(value))
-        except ValueError:
-            return None
-    return round(float(value), 6) if isinstance(value, int | float) else None
 
 
 #: Bytes per request: a request to a store takes as long as reading a few hundred KiB.
@@ -218,19 +208,19 @@ _REQUEST_BYTES: Final = 4 * 2**20
 _HEAD_BYTES = 64 * 1024
 
 
+@define(eq=False)
 class PartText:
     """Reads the text of one part, with *overlap* bytes before and after a range."""
 
-    def __init__(self, part: Part, storage_options: Mapping[str, object], *, overlap: int) -> None:
-        self._part = part
-        self._options = storage_options
-        self._overlap = overlap
-        #: Number of bytes read from the file.
-        self.read_bytes = 0
-        #: Whether the first part of the file reads all of it, because it cannot be read from the middle.
-        self.is_read_elsewhere = False
-        #: The content of a file that is not text, once it is read.
-        self.evidence_file: EvidenceFile | None = None
+    _part: Part
+    _options: Mapping[str, object]
+    _overlap: int = field(kw_only=True)
+    #: Number of bytes read from the file.
+    read_bytes: int = field(default=0, init=False)
+    #: Whether the first part of the file reads all of it, because it cannot be read from the middle.
+    is_read_elsewhere: bool = field(default=False, init=False)
+    #: The content of a file that is not text, once it is read.
+    evidence_file: EvidenceFile | None = field(default=None, init=False)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
@@ -252,14 +242,14 @@ class PartText:
         else:
             yield from self._whole(system, path)
 
-    def _is_plain(self, system: FileSystem, path: str) -> bool:
+    def _is_plain(self, system: Any, path: str) -> bool:
         """Whether the file is plain text, neither packed nor a container."""
         head = system.cat_file(path, start=0, end=_HEAD_BYTES)
         self.read_bytes += len(head) if self._part.first_byte else 0
-        kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
+        kind, blocks = _sniffed(self._part.file.url, io.BytesIO(head))
         return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
 
-    def _range(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
+    def _range(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
         first, end = self._part.first_byte, self._part.end_byte
         assert end is not None  # the caller checked
         size = self._part.file.size_bytes or end
@@ -268,7 +258,7 @@ class PartText:
             yield end, b""
             yield from self._requests(system, path, end, min(size, end + self._overlap))
 
-    def _requests(self, system: FileSystem, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    def _requests(self, system: Any, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
         while at < end:
             data = system.cat_file(path, start=at, end=min(end, at + _REQUEST_BYTES))
             if not data:
@@ -277,7 +267,7 @@ class PartText:
             yield at, data
             at += len(data)
 
-    def _whole(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
+    def _whole(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
         place = 0
         with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
             kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
@@ -294,7 +284,7 @@ class PartText:
                 place += len(block)
 
 
-def _fault_beside(system: FileSystem, path: str) -> bytes:
+def _fault_beside(system: Any, path: str) -> bytes:
     """Return the faulthandler dump that accompanies a black box; usually there is none."""
     with suppress(Exception):
         return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
@@ -308,15 +298,6 @@ def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
         if problem.why.startswith("looks binary"):
             raise NotALogError(problem.why) from problem
         raise
-
-
-class _Bytes:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, size: int, /) -> bytes:
-        data, self._data = self._data[:size], self._data[size:]
-        return data
 
 
 class _Counted:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
 
@@ -33,15 +33,13 @@ class Run:
 class _Log:
     url: str
     index: PartIndex
-    first: float = field(init=False)
-    last: float = field(init=False)
 
-    @first.default
-    def _first_time(self) -> float:
+    @property
+    def first(self) -> float:
         return -inf if self.index.first_when is None else self.index.first_when
 
-    @last.default
-    def _last_time(self) -> float:
+    @property
+    def last(self) -> float:
         return inf if self.index.last_when is None else self.index.last_when
 
 

@@ -34,13 +34,11 @@ from workerdiag.triage.outcome import (
     PartOutcome,
     Versions,
     pack,
-    pack_evidence,
     workers_of,
 )
 from workerdiag.triage.parts import (
     ALIGNMENT,
     MIB,
-    EvidenceFile,
     NotALogError,
     Part,
     PartText,
@@ -63,76 +61,51 @@ class ScanSettings:
 
 def scan_part(part: Part, settings: ScanSettings) -> bytes:
     """Return the packed outcome of a part. It also reports any problem with the file."""
-    return _PartScan(part, settings).packed()
-
-
-class _PartScan:
-    def __init__(self, part: Part, settings: ScanSettings) -> None:
-        self._part = part
-        self._book, self._matcher = compiled_rules(settings)
-        self._text = PartText(part, settings.storage_options, overlap=OVERLAP)
-        self._search = TextSearch(part.file.url, self._matcher)
-        self._pieces: Sequence[Evidence] = ()
-        self._found: Sequence[Match] = ()
-        self._status: InputStatus = "done"
-        self._reason = ""
-
-    def packed(self) -> bytes:
-        with guarded("reading a part of a log") as reading:
-            self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
-            if self._search.problem:
-                self._fail(self._search.problem)
-            else:
-                self._reason = _dropped_in(self._search)
-            if self._text.evidence_file is not None:
-                self._open(self._text.evidence_file)
-            elif not self._text.is_read_elsewhere:
-                self._tell_nothing()
-        if isinstance(reading.problem, NotALogError):
-            self._status, self._reason = "not-a-log", str(reading.problem)
-        elif reading.problem is not None:
-            self._fail(reason_of(reading.problem))
-        if self._pieces:
-            return pack_evidence(self._outcome(), self._pieces)
-        return pack(self._outcome(), self._search.outermost, self._search.near_ends)
-
-    def _open(self, evidence_file: EvidenceFile) -> None:
-        self._pieces = list(evidence_file.evidence())
-        searched = find_matches(self._pieces, self._matcher)
-        self._found = searched.matches
-        if not self._pieces:
-            self._status, self._reason = "empty", "it has no death, or its worker may still run"
-        failure = failure_in([*self._pieces, *searched.gaps], evidence_file.url)
-        if failure:
-            self._fail(failure)
-
-    def _tell_nothing(self) -> None:
-        if self._status != "done":
-            return
-        if self._search.end is None:
-            self._status, self._reason = "empty", "there is nothing in it"
-        elif not self._search.outermost and not self._search.near_ends and not self._part.first_byte:
-            self._status, self._reason = "not-a-log", "nothing in its text is recognized"
-
-    def _fail(self, reason: str) -> None:
-        self._status, self._reason = "failed", reason
-
-    def _outcome(self) -> PartOutcome:
-        found = (*self._search.outermost, *self._search.near_ends, *self._found)
-        row = self._part.row(
-            status=self._status,
-            reason=self._reason,
-            read_bytes=self._text.read_bytes,
-            lines=self._search.newlines,
-            knowledge=self._book.release,
-        )
-        return PartOutcome(
-            row=row,
-            index=evolve(_index(found, self._pieces), versions=self._search.versions),
-            newlines=self._search.newlines,
-            reports=sum(each.role in END_ROLES for each in found),
-            dropped_ends=self._search.dropped_ends,
-        )
+    book, matcher = compiled_rules(settings)
+    text = PartText(part, settings.storage_options, overlap=OVERLAP)
+    search = TextSearch(part.file.url, matcher)
+    pieces: Sequence[Evidence] = ()
+    found: Sequence[Match] = ()
+    status: InputStatus = "done"
+    reason = ""
+    with guarded("reading a part of a log") as reading:
+        search.run(cut_into_segments(part.first_byte, text.blocks()))
+        found = (*search.outermost, *search.near_ends)
+        if text.evidence_file is not None:
+            pieces = list(text.evidence_file.evidence())
+            searched = find_matches(pieces, matcher)
+            found = searched.matches
+            if not pieces:
+                status, reason = "empty", "it has no death, or its worker may still run"
+            if failure := failure_in([*pieces, *searched.gaps], part.file.url):
+                status, reason = "failed", failure
+        elif search.problem:
+            status, reason = "failed", search.problem
+        elif not text.is_read_elsewhere and search.end is None:
+            status, reason = "empty", "there is nothing in it"
+        elif not text.is_read_elsewhere and not found and not part.first_byte:
+            status, reason = "not-a-log", "nothing in its text is recognized"
+        else:
+            reason = _dropped_in(search)
+    if isinstance(reading.problem, NotALogError):
+        status, reason = "not-a-log", str(reading.problem)
+    elif reading.problem is not None:
+        found = (*search.outermost, *search.near_ends)
+        status, reason = "failed", reason_of(reading.problem)
+    outcome = PartOutcome(
+        row=part.row(
+            status=status,
+            reason=reason,
+            read_bytes=text.read_bytes,
+            lines=search.newlines,
+            knowledge=book.release,
+        ),
+        index=evolve(_index(found, pieces), versions=search.versions),
+        newlines=search.newlines,
+        reports=sum(each.role in END_ROLES for each in found),
+        dropped_ends=search.dropped_ends,
+    )
+    return pack(outcome, search.outermost, search.near_ends, pieces)
 
 
 def _dropped_in(search: TextSearch) -> str:

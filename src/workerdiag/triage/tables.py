@@ -159,49 +159,33 @@ def folder_remedy(problem: OSError) -> str:
     return "give another folder"
 
 
-def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]:
-    """Return the rows of a table that `write_table` wrote.
+def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[DeathRow | InputRow | BadRow]]:
+    """Return the kind of rows of a table that `write_table` wrote, by its columns, and the rows one by one.
+
+    A row that does not fit becomes a `BadRow`. The kind is None if there is neither a column nor a row.
 
     Raises:
-        TableError: The file cannot be read, has other rows, or pyarrow is missing.
-    """
-    rows = []
-    for each in read_rows(path, kind):
-        if isinstance(each, BadRow):
-            raise TableError(str(path), f"row {each.number}: {each.problem}", _WRITE_AGAIN)
-        rows.append(each)
-    return tuple(rows)
-
-
-def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | BadRow]:
-    """Yield the rows of a table one by one. A row that does not fit becomes a `BadRow`.
-
-    Raises:
-        TableError: The file cannot be read to its end, or pyarrow is missing.
+        TableError: The file cannot be read to its end, is not a table of triage, or pyarrow is missing.
     """
     source = Path(path)
     form = _form_of(source)
     with _naming_errors(source):
-        for number, read in enumerate(form.decode(source, kind, source.read_bytes()), 1):
-            with guarded("reading a row") as reading:
-                row = _checked(read(), kind)
-            yield row if reading.problem is None else BadRow(number=number, problem=_problem(read, kind))
-
-
-def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
-    """Return the kind of rows of a table, by its columns; None if it has none, such as JSON lines without a row.
-
-    Raises:
-        TableError: The file cannot be read, is not a table of triage, or pyarrow is missing.
-    """
-    source = Path(path)
-    form = _form_of(source)
-    with _naming_errors(source):
-        names = form.names(source, source.read_bytes())
-        found = [each for each in (DeathRow, InputRow) if _required(each) <= names]
-        if names and not found:
+        names, rows = form.decode(source, source.read_bytes())
+        kind = next((each for each in (DeathRow, InputRow) if _required(each) <= names), None)
+        if names and kind is None:
             raise ValueError("its columns are not those of a triage table")
-    return found[0] if found else None
+    return kind, _checked_rows(source, kind, rows) if kind is not None else iter(())
+
+
+def _checked_rows(source: Path, kind: RowKind, rows: Iterable[ReadRow]) -> Iterator[DeathRow | InputRow | BadRow]:
+    with _naming_errors(source):
+        for number, read in enumerate(rows, 1):
+            with guarded("reading a row") as reading:
+                row = _checked(read(kind), kind)
+            if reading.problem is None:
+                yield row
+            else:
+                yield BadRow(number=number, problem="; ".join(problem_lines(reading.problem)))
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -243,30 +227,23 @@ def _naming_errors(source: Path) -> Iterator[None]:
         raise TableError(str(source), error_text(problem), _WRITE_AGAIN) from problem
 
 
-def _problem(read: ReadRow, kind: type[Row]) -> str:
-    """Return what is wrong with a row, with the place of each mistake. This is slower than reading."""
-    with guarded("reading a bad row") as reading:
-        _checked(read(), kind, with_places=True)
-    return "it cannot be read" if reading.problem is None else "; ".join(problem_lines(reading.problem))
-
-
-def _checked(row: object, kind: type[Row], *, with_places: bool = False) -> Row:
+def _checked(row: object, kind: RowKind) -> DeathRow | InputRow:
     if not isinstance(row, dict):
         raise TypeError("it is not an object")
     schema = row.pop(SCHEMA_COLUMN, None)
     if schema != TABLE_SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {TABLE_SCHEMA}")
-    return row_converter(with_places=with_places).structure(row, kind)
+    return row_converter(with_places=True).structure(row, kind)
+
+
+def _required(kind: RowKind) -> set[str]:
+    return {SCHEMA_COLUMN, *(each.name for each in fields(kind) if each.default is NOTHING)}
 
 
 @cache
 def row_converter(*, with_places: bool) -> Converter:
     """Return the converter of rows, and of all that triage keeps; a newer version may have written more."""
     return strict_converter("any", with_places=with_places)
-
-
-def _required(kind: RowKind) -> set[str]:
-    return {SCHEMA_COLUMN, *(each.name for each in fields(kind) if each.default is NOTHING)}
 
 
 #: The formats, named like the file extensions.
@@ -288,8 +265,8 @@ _READ_CELL: Final[Mapping[type, Callable[[str], object]]] = {
 }
 
 RowKind = type[DeathRow | InputRow]
-#: Returns the cells of one row. An exception concerns only that row.
-ReadRow = Callable[[], object]
+#: Returns the cells of one row of that kind. An exception concerns only that row.
+ReadRow = Callable[[RowKind], object]
 
 
 @frozen(kw_only=True)
@@ -297,9 +274,8 @@ class Form:
     """Functions that convert rows to the content of a file, and back. Each gets the path for its error messages."""
 
     encode: Callable[[Path, RowKind, list[dict[str, object]]], bytes]
-    decode: Callable[[Path, RowKind, bytes], Iterator[ReadRow]]
-    #: Returns the names of the columns, if there are any.
-    names: Callable[[Path, bytes], set[str]]
+    #: Returns the names of the columns, if there are any, and what reads the rows.
+    decode: Callable[[Path, bytes], tuple[set[str], Iterable[ReadRow]]]
 
 
 def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
@@ -316,27 +292,34 @@ def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
     return columns
 
 
+_COLUMNS: Final[Mapping[RowKind, Mapping[str, tuple[type, bool]]]] = {
+    each: _columns(each) for each in (DeathRow, InputRow)
+}
+
+
 def _to_json_lines(_: Path, __: RowKind, rows: list[dict[str, object]]) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 
-def _from_json_lines(_: Path, __: RowKind, content: bytes) -> Iterator[ReadRow]:
-    for line in content.splitlines():
-        yield partial(json.loads, line)
-
-
-def _json_lines_names(_: Path, content: bytes) -> set[str]:
-    for line in content.splitlines():
+def _from_json_lines(_: Path, content: bytes) -> tuple[set[str], Iterable[ReadRow]]:
+    lines = content.splitlines()
+    for line in lines:
         with suppress(ValueError):
             if isinstance(row := json.loads(line), dict):
-                return set(row)
-    return set()
+                return set(row), [partial(_json_row, each) for each in lines]
+    if lines:
+        raise ValueError("none of its lines is a row")
+    return set(), ()
+
+
+def _json_row(line: bytes, _: RowKind) -> object:
+    return json.loads(line)
 
 
 def _to_csv(_: Path, kind: RowKind, rows: list[dict[str, object]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(_columns(kind))
+    writer.writerow(_COLUMNS[kind])
     writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return text.getvalue().encode()
 
@@ -345,13 +328,10 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
 
 
-def _from_csv(_: Path, kind: RowKind, content: bytes) -> Iterator[ReadRow]:
-    columns = _columns(kind)
+def _from_csv(_: Path, content: bytes) -> tuple[set[str], Iterable[ReadRow]]:
     records = _csv_records(content)
-    if next(records, []) != list(columns):
-        raise ValueError(f"its columns are not {', '.join(columns)}")
-    for cells in records:
-        yield partial(_csv_row, cells, columns)
+    names = next(records, [])
+    return set(names), (partial(_csv_row, names, cells) for cells in records)
 
 
 def _csv_records(content: bytes) -> Iterator[list[str]]:
@@ -369,14 +349,11 @@ def _csv_records(content: bytes) -> Iterator[list[str]]:
         yield cells
 
 
-def _csv_names(_: Path, content: bytes) -> set[str]:
-    return set(next(_csv_records(content), ()))
-
-
-def _csv_row(cells: list[str], columns: Mapping[str, tuple[type, bool]]) -> dict[str, object]:
-    if len(cells) != len(columns):
-        raise ValueError(f"it has {len(cells)} cells, not {len(columns)}")
-    return {name: _value(cell, *columns[name]) for name, cell in zip(columns, cells, strict=True)}
+def _csv_row(names: list[str], cells: list[str], kind: RowKind) -> dict[str, object]:
+    if len(cells) != len(names):
+        raise ValueError(f"it has {len(cells)} cells, not {len(names)}")
+    row, columns = dict(zip(names, cells, strict=True)), _COLUMNS[kind]
+    return {name: _value(row[name], *columns[name]) for name in names if name in columns}
 
 
 def _value(cell: str, kind: type, may_be_none: bool) -> object:  # noqa: FBT001  as in the table of columns
@@ -389,7 +366,7 @@ def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, object]]) -> byt
     arrow, parquet = _pyarrow(path)
     types = {
         name: arrow.timestamp("us", tz="UTC") if name in TIME_COLUMNS else _arrow_type(arrow, column)
-        for name, (column, _) in _columns(kind).items()
+        for name, (column, _) in _COLUMNS[kind].items()
     }
     for row in rows:
         for name in TIME_COLUMNS & row.keys():
@@ -400,27 +377,21 @@ def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, object]]) -> byt
     return file.getvalue()
 
 
-def _from_parquet(path: Path, _: RowKind, content: bytes) -> Iterator[ReadRow]:
+def _from_parquet(path: Path, content: bytes) -> tuple[set[str], Iterable[ReadRow]]:
     arrow, parquet = _pyarrow(path)
     table = parquet.read_table(io.BytesIO(content))
     for name in TIME_COLUMNS & set(table.column_names):
         table = table.set_column(
             table.column_names.index(name), name, table[name].cast(arrow.timestamp("us")).cast(arrow.int64())
         )
-    for row in table.to_pylist():
-        yield partial(_parquet_row, row)
+    return set(table.column_names), (partial(_parquet_row, row) for row in table.to_pylist())
 
 
-def _parquet_row(row: dict[str, object]) -> dict[str, object]:
+def _parquet_row(row: dict[str, object], _: RowKind) -> dict[str, object]:
     return {
         name: value / _MICROSECONDS if name in TIME_COLUMNS and isinstance(value, int) else value
         for name, value in row.items()
     }
-
-
-def _parquet_names(path: Path, content: bytes) -> set[str]:
-    _, parquet = _pyarrow(path)
-    return set(parquet.read_schema(io.BytesIO(content)).names)
 
 
 def _arrow_type(arrow: ModuleType, column: type) -> object:
@@ -438,9 +409,9 @@ def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
 
 
 FORMS: Final[Mapping[TableFormat, Form]] = {
-    "parquet": Form(encode=_to_parquet, decode=_from_parquet, names=_parquet_names),
-    "csv": Form(encode=_to_csv, decode=_from_csv, names=_csv_names),
-    "jsonl": Form(encode=_to_json_lines, decode=_from_json_lines, names=_json_lines_names),
+    "parquet": Form(encode=_to_parquet, decode=_from_parquet),
+    "csv": Form(encode=_to_csv, decode=_from_csv),
+    "jsonl": Form(encode=_to_json_lines, decode=_from_json_lines),
 }
 
 

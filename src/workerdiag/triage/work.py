@@ -1,4 +1,4 @@
-"""Run one triage: from parts to outcomes, to cluster runs, to deaths, and to the tables with their report.
+"""``workerdiag.triage()``: from parts to outcomes, to cluster runs, to deaths, and to the tables with their report.
 
 Deaths may be counted twice if two logs of one cluster run are in different time zones: the scheduler's log and
 a worker's log then report the same death hours apart, and count as two runs.
@@ -6,45 +6,52 @@ a worker's log then report the same death hours apart, and count as two runs.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.guard import guarded
+from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import host_of
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import judge_matches
-from workerdiag.triage.jobs import INSTALL, Done, JobRunner, Lost, check_workers
+from workerdiag.triage.jobs import INSTALL, Failed, JobRunner, check_workers
 from workerdiag.triage.outcome import (
     PartOutcome,
     TriageFolder,
     Versions,
-    pack_outcome,
+    pack,
     part_key,
     rules_key,
-    unpack_evidence,
-    unpack_matches,
+    unpack_found,
     unpack_outcome,
     workers_of,
 )
 from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, outermost_of, scan_part
-from workerdiag.triage.tables import DeathRow, InputRow
+from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, check_form
+from workerdiag.units import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.triage.fleet.show import FleetReport
+
 
 #: Interval between writes of the tables while it runs, in seconds, and their maximum share of the time.
 _TABLES_S = 30.0
@@ -161,8 +168,8 @@ class TriageWork:
         runner: JobRunner[Job] = self._runner(client, itemgetter(1), _part_share)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
-        for ended in runner.run(scan_part, self.jobs(), self.settings):
-            self.take(ended)
+        for job, packed in runner.run(scan_part, self.jobs(), self.settings):
+            self.take(job, packed)
             now_s = monotonic_s()
             is_due = now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s)
             if self._plan.writes_tables and is_due:
@@ -187,33 +194,33 @@ class TriageWork:
         runs = find_runs(self._outcomes.values(), self._plan.folders)
         deaths: list[DeathRow] = []
         notes: list[str] = []
-        for ended in self._judged_there(client, runs) if client is not None else self._judged_here(runs):
-            if isinstance(ended, Done):
-                deaths += ended.result
+        for run, rows in self._judged_there(client, runs) if client is not None else self._judged_here(runs):
+            if isinstance(rows, Failed):
+                notes.append(f"the run of {run.urls[0]} could not be judged: {rows.reason}")
             else:
-                notes.append(f"the run of {ended.job.urls[0]} could not be judged: {ended.reason}")
+                deaths += rows
         run_of = {url: run.id for run in runs for url in run.urls}
         folders = self._plan.folders
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
             notes.append(f"no input matches {folders}: each is judged as a separate cluster run")
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
             notes.append(_dropped_note(dropped))
-        rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
+        inputs = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         return TriageResult(
             deaths=tuple(sorted(deaths, key=lambda row: row.order)),
-            inputs=tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order)),
+            inputs=tuple(sorted((*inputs, *self._unlisted), key=lambda row: row.order)),
             output=self._folder.path if self._plan.writes_tables else None,
             notes=tuple(sorted(notes)),
             book=self._book,
         )
 
-    def _judged_here(self, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
+    def _judged_here(self, runs: Iterable[Run]) -> Iterator[tuple[Run, list[DeathRow] | Failed]]:
         for run in runs:
             with guarded("judging a cluster run") as judging:
                 rows = judge_run(self._marks_of(run), self.settings)
-            yield Done(run, rows) if judging.problem is None else Lost(run, describe_error(judging.problem))
+            yield run, rows if judging.problem is None else Failed(describe_error(judging.problem))
 
-    def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
+    def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[tuple[Run, list[DeathRow] | Failed]]:
         runner: JobRunner[Run] = self._runner(client, self._marks_of, self._run_share)
         return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
 
@@ -240,19 +247,17 @@ class TriageWork:
     def _read_keys(self, run: Run) -> list[str]:
         return [key for url in run.urls for key in self._keys[url] if key in self._outcomes]
 
-    def take(self, ended: Done[Job] | Lost[Job]) -> None:
+    def take(self, job: Job, packed: bytes | Failed) -> None:
         """Save the outcome of a part.
 
         Raises:
             TriageError: The worker has a different release of the knowledge.
             TableError: The folder cannot be written to.
         """
-        key, part = ended.job
-        if isinstance(ended, Lost):
-            row = part.row(status="failed", reason=ended.reason, knowledge=self._book.release)
-            packed = pack_outcome(PartOutcome(row=row))
-        else:
-            packed = ended.result
+        key, part = job
+        if isinstance(packed, Failed):
+            row = part.row(status="failed", reason=packed.reason, knowledge=self._book.release)
+            packed = pack(PartOutcome(row=row))
         outcome = unpack_outcome(packed)
         if outcome.row.knowledge != self._book.release:
             releases = f"{outcome.row.knowledge} there, {self._book.release} here"
@@ -299,12 +304,10 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
         outcome = unpack_outcome(each_part)
         row = outcome.row
         above = lines.get(row.url, 0)
-        if outcome.holds == "evidence":
-            pieces = list(unpack_evidence(each_part, row.url))
-            evidence += pieces
-            places |= dict.fromkeys(workers_of(pieces), row.url)
-        else:
-            found.setdefault(row.url, _Found()).add(*unpack_matches(each_part, row.url), above)
+        outermost, near_ends, pieces = unpack_found(each_part, row.url)
+        found.setdefault(row.url, _Found()).add(outermost, near_ends, above)
+        evidence += pieces
+        places |= dict.fromkeys(workers_of(pieces), row.url)
         lines[row.url] = above + outcome.newlines
         versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
@@ -413,3 +416,121 @@ class TriageResult:
 
     def __str__(self) -> str:
         return str(self.summary)
+
+
+#: Fraction of the threads of a cluster, which may have other work.
+SHARE: Final = 0.5
+#: Memory limit of a suspect's process. A search takes 200 MiB, a file that unpacks badly some more.
+SUSPECT_MEMORY: Final = "2 GiB"
+
+
+def triage(  # noqa: PLR0913  all but one have defaults
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    client: Client | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    form: TableFormat = "parquet",
+    runs: str | None = None,
+    rulebook: Rulebook | None = None,
+    share: float = SHARE,
+    part_bytes: int = PART_BYTES,
+    suspect_memory: str = SUSPECT_MEMORY,
+    storage_options: Mapping[str, object] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> TriageResult:
+    """Find all deaths of workers in many logs, on the workers of a Dask cluster.
+
+    A part that cannot be read becomes a row of the inputs and affects nothing else. With *output* the work
+    can be killed at any time. The same call resumes it, and reads again only what failed or has changed.
+
+    Args:
+        urls: Paths, folders with all below them, patterns, and URLs that fsspec opens on the workers.
+        client: A client of the cluster that does the work; its workers need workerdiag. None starts a
+            temporary cluster on this machine.
+        output: A folder for the tables ``deaths`` and ``inputs``, which are updated while the work runs.
+        form: The format of the tables: ``parquet`` (needs pyarrow), ``csv`` or ``jsonl``.
+        runs: The beginning of URLs with ``*`` for a name, e.g. ``s3://logs/*/``. Logs for which ``*`` matches
+            the same text belong to one cluster run. None groups logs that name one scheduler at overlapping
+            times.
+        rulebook: The rules to use. None uses the shipped knowledge and installed packs.
+        share: The fraction of each worker's threads, from 0 to 1, that triage may use; at least one thread.
+        part_bytes: Bytes of a file that one task reads.
+        suspect_memory: The memory limit of the process in which a part is read again after its worker died.
+        storage_options: Options for fsspec.
+        on_progress: Called with a `Progress` after each part; its `result()` returns what is known by then.
+
+    Returns:
+        The rows of both tables, sorted, with their summary.
+
+    Raises:
+        TriageError: The client is closed, there are no workers, or their workerdiag differs.
+        TableError: The tables cannot be written.
+        TypeError: The client is asynchronous, or *urls* are not paths.
+        ValueError: An argument has an invalid value.
+    """
+    memory_bytes = parse_bytes(suspect_memory)
+    if not 0 < share <= 1 or part_bytes < 1 or memory_bytes is None:
+        raise ValueError(
+            "share is above 0 and at most 1, part_bytes at least 1, suspect_memory a size like '2 GiB'"
+        )
+    if getattr(client, "asynchronous", False):
+        raise TypeError("triage needs a client that is not asynchronous: run it in a thread with a separate client")
+    if getattr(client, "status", "") == "closed":
+        raise TriageError("the client is closed", "give an open one, or none for a cluster on this machine")
+    if output is not None:
+        check_form(form)
+    if not isinstance(urls, str | os.PathLike | Iterable):
+        raise TypeError(f"urls must be paths, folders, patterns or URLs of logs, got {type(urls).__name__}")
+    given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
+    if not given:
+        raise ValueError("there is nothing to read: give paths, folders, patterns or URLs of logs")
+    with ExitStack() as stack:
+        kept = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="workerdiag-triage-"))
+        plan = TriagePlan(
+            given=tuple(given),
+            folders=runs,
+            rulebook=rulebook,
+            part_bytes=part_bytes,
+            share=share if client is not None else 1.0,
+            memory_bytes=memory_bytes,
+            storage_options=dict(storage_options or {}),
+            on_progress=on_progress or (lambda _: None),
+            writes_tables=output is not None,
+        )
+        work = TriageWork(plan, TriageFolder(Path(kept), form))
+        if work.jobs():
+            client = client or stack.enter_context(_local_client())
+            work.read(client)
+        result = work.judge(client)
+        work.forget_others()
+        return result
+
+
+@contextmanager
+def _local_client() -> Iterator[Client]:
+    """Yield a client of a cluster on this machine, with a process for each core."""
+    import distributed
+
+    start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
+    try:
+        # hide what its workers log when they end; triage reports why they die
+        with _interrupts_ignored():
+            cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
+    except RuntimeError as problem:
+        remedy = 'call it below `if __name__ == "__main__":`, or give a client'
+        raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem
+    with cluster, connect(cluster, set_as_default=False) as client:
+        yield client
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Make processes that start meanwhile ignore Ctrl-C: this process handles it for all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)

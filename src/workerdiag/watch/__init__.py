@@ -5,4 +5,4 @@
 
 from workerdiag.lazy import call_module as _call_module
 
-_call_module(__name__, "workerdiag.watch.watch_function", "watch")
+_call_module(__name__, "workerdiag.watch.watcher", "watch")

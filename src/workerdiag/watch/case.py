@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import MOST_TIMES
-from workerdiag.incidents.incident import (
+from workerdiag.incidents import (
     BLIND_KEY,
     WatchedDeath,
     WatchedIncident,
@@ -32,7 +33,37 @@ from workerdiag.model.identity import host_of
 from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.settings import seconds, setting
+
+
+def _configured_folder() -> Path | None:
+    folder = setting("watch.bundles")
+    return Path(folder).expanduser() if folder else None
+
+
+@frozen(kw_only=True)
+class WatchSettings:
+    """The settings of a watcher. Some defaults come from ``workerdiag.watch`` in Dask's configuration."""
+
+    #: Seconds that deaths wait for more evidence before they are judged.
+    settle_s: float = 10.0
+    #: Minimum seconds between a notice and one that only adds to it (escalating, changed), and the length of
+    #: the windows in which deaths are counted.
+    collect_s: float = field(factory=lambda: seconds("watch.collect"))
+    #: Seconds without a death of its key, on a cluster seen alive, after which a case is resolved.
+    resolve_s: float = field(factory=lambda: seconds("watch.resolve"))
+    #: Seconds after its resolution within which a case recurs; later it is new.
+    recur_s: float = 7 * 86_400.0
+    #: Seconds without seeing the cluster after which the watcher is blind.
+    blind_s: float = 120.0
+    #: Escalate when the deaths within one window exceed this multiple of those of the first incident, ...
+    escalate_factor: float = field(default=10.0, validator=ge(1.1))
+    #: ... or when the hosts do so; each power of these numbers is one more level.
+    escalate_hosts: float = field(default=2.0, validator=ge(1.1))
+    #: Folder for a death bundle of each case that is opened; None: no bundles.
+    bundle_folder: Path | None = field(factory=_configured_folder)
+    #: URL at which that folder is served, for links; empty: notices name the path.
+    bundle_url: str = field(factory=lambda: setting("watch.bundles-url") or "")
 
 
 @frozen(kw_only=True)
@@ -84,6 +115,8 @@ class WatchedCase:
     blame: Verdict = "unknown"
     #: What to do, one sentence each, most helpful first.
     advice: tuple[str, ...] = ()
+    #: What `workerdiag.rescue` did about it, one sentence each.
+    acts: tuple[str, ...] = ()
     #: Seconds since the epoch.
     opened_at: float
     last_death_at: float
@@ -329,6 +362,7 @@ def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
         blame=diagnosis.blame.verdict,
         task=_task_of(diagnosis),
         advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
+        acts=tuple(map(one_line, diagnosis.acts[-_MAX_ADVICE:])),
         diagnosis_json=diagnosis.to_json(),
     )
 

@@ -14,10 +14,11 @@ from attrs import define, evolve, field
 
 from workerdiag.errors import BundleError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import BLIND_KEY, WatchedDeath, WatchedIncident, is_likely
+from workerdiag.incidents import BLIND_KEY, WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import (
     WatchedCase,
+    WatchSettings,
     blind_case,
     case_beside,
     case_id,
@@ -30,9 +31,8 @@ from workerdiag.watch.case import (
     with_unexplained,
     without_deaths,
 )
-from workerdiag.watch.feed.feed import Cursor, FeedBatch
+from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.notices import notice_of
-from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
 _PRUNE_S = 86_400.0
@@ -196,7 +196,7 @@ class Casebook:
             self.store.put_case(case)
         if reason is not None:
             self._has_said = True
-            self.store.enqueue(notice_of(case, reason, now), self.sink_names())
+            self.store.outbox.enqueue(notice_of(case, reason, now), self.sink_names())
 
 
 def made_folder(path: Path) -> Path:

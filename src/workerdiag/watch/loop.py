@@ -10,23 +10,24 @@ import asyncio
 import contextlib
 import math
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import SettleWindow, in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import WatchedIncident
+from workerdiag.incidents import WatchedIncident
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.wording import pluralize
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deliveries import SinkStatus
-from workerdiag.watch.feed.feed import Cursor, DeathFeed, FeedBatch
+from workerdiag.watch.feed import SchedulerFeed
+from workerdiag.watch.feed.events import Cursor, FeedBatch
+from workerdiag.watch.store import SinkStatus
 
 #: Seconds that one question to the scheduler waits for a death.
 POLL_S = 20.0
@@ -35,7 +36,6 @@ _LATE_S = 30.0
 _PAUSE_S = 5.0
 #: Time limit for judging the deaths that settled together, in seconds.
 _JUDGE_S = 20.0
-_STANDSTILL_AGAIN_S = 60.0
 #: Consecutive failures to judge that make the watcher blind.
 _MAX_FAILURES = 3
 #: Time limits at the end, in seconds: the last question to the scheduler, and the last judgement.
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 class WatchLoop:
     """The loop of one watcher, in its own event loop."""
 
-    feed: DeathFeed
+    feed: SchedulerFeed
     book: Casebook
     #: Judges deaths within a number of seconds; returns incidents.
     judge: Callable[..., Sequence[WatchedIncident]]
@@ -68,7 +68,6 @@ class WatchLoop:
     _cursor: Cursor | None = field(default=None, init=False)
     _seen_at: float | None = field(default=None, init=False)
     _started_at: float = field(init=False)
-    _standstill_at: float | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)
     #: Cursor for the first of the schedulers that are gone whose journal is not read yet; None: all are read.
     _unread: Cursor | None = field(default=None, init=False)
@@ -115,7 +114,7 @@ class WatchLoop:
         if self._is_ended:
             with self._noting("end the cases"):
                 self.book.end(self.clock())
-            self.progress.changed("ended")
+            self.progress.changed(state="ended", problem="")
 
     def _resume(self) -> None:
         self._cursor = self.book.cursor()
@@ -172,20 +171,26 @@ class WatchLoop:
         # a watcher restarted before the journal is read begins with the earlier scheduler too
         new_count = self.book.receive(batch) if self._unread is None else self.book.add(batch.deaths)
         self._cursor, self._seen_at = batch.cursor, now
-        self.progress.seen(now, self.book.cluster, new_count)
+        death_count = self.progress.status().death_count + new_count
+        self.progress.changed(
+            state="watching", cluster=self.book.cluster, seen_at=now, problem="", death_count=death_count
+        )
         if new_count or (self.book.late and self._settling.due_at is None):
             self._settling.arrived(now)
         self._blindness.regained("scheduler")
         if batch.missed_count:
-            self._blindness.overrun(now, batch.missed_count)
-        await self._stands_still(batch.standstill, batch.now)
+            self._blindness.missed(
+                now, f"{_lost_text(batch.missed_count)} overwritten before the watcher read them"
+            )
+        if batch.standstill:
+            await self._stands_still(batch.standstill, batch.now)
 
     async def _not_seen(self, problem: str) -> None:
         now = self.clock()
         since = self._started_at if self._seen_at is None else self._seen_at
         was_blind = self._blindness.problem(now) is not None
         self._blindness.lost("scheduler", since, problem)
-        self.progress.not_seen(problem)
+        self.progress.changed(problem=problem)
         if self._blindness.problem(now) is not None and not was_blind:
             await self._read_journal(self._cursor)
         if not self._stop.is_set():
@@ -224,7 +229,8 @@ class WatchLoop:
         if new_count:
             self._settling.arrived(self.clock())
         if stored.missed_count:
-            self._blindness.too_many(self.clock(), stored.missed_count)
+            more = f"the journal of the previous scheduler has {pluralize(stored.missed_count, 'more death')}"
+            self._blindness.missed(self.clock(), f"{more} than can be read")
         return ""
 
     def _end_reading(self, problem: str) -> None:
@@ -259,15 +265,10 @@ class WatchLoop:
             self._blindness.lost("judge", now, why)
 
     async def _stands_still(self, evidence: Sequence[Evidence], when: float) -> None:
-        now = self.clock()
-        if not evidence:
-            self._standstill_at = None
-        elif self._standstill_at is None or not 0 <= now - self._standstill_at < _STANDSTILL_AGAIN_S:
-            self._standstill_at = now
-            with self._noting("judge a standstill"):
-                judge = partial(self.judge_standstill, evidence, when=when, timeout_s=_JUDGE_S)
-                incident = await _judging(judge, _JUDGE_S)
-                self.book.conclude([incident] if incident else [], (), self.clock())
+        with self._noting("judge a standstill"):
+            judge = partial(self.judge_standstill, evidence, when=when, timeout_s=_JUDGE_S)
+            incident = await _judging(judge, _JUDGE_S)
+            self.book.conclude([incident] if incident else [], (), self.clock())
 
     def _on_time(self) -> None:
         while self.book.bundle_problems:
@@ -275,7 +276,7 @@ class WatchLoop:
         now = self.clock()
         problem = self._blindness.problem(now)
         if problem is not None:
-            self.progress.changed("blind", problem)
+            self.progress.changed(state="blind", problem=problem)
         with self._noting("note the time"):
             self.book.pass_time(now, seen_at=self._seen_at, problem=problem)
 
@@ -288,6 +289,10 @@ class WatchLoop:
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
     return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
+
+
+def _lost_text(count: int) -> str:
+    return "1 death or event was" if count == 1 else f"{count} deaths or events were"
 
 
 def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
@@ -312,16 +317,6 @@ class Blindness:
     def lost(self, obstacle: Obstacle, since: float, problem: str) -> None:
         """Note an obstacle. A known one keeps its start and gets the new wording."""
         self._obstacles[obstacle] = (self._obstacles.get(obstacle, (since, ""))[0], problem)
-
-    def overrun(self, now: float, count: int) -> None:
-        """Note deaths that were overwritten."""
-        noun = "death or event was" if count == 1 else "deaths or events were"
-        self.missed(now, f"{count} {noun} overwritten before the watcher read them")
-
-    def too_many(self, now: float, count: int) -> None:
-        """Note deaths in the journal of a scheduler that is gone, which were not read."""
-        noun = "death" if count == 1 else "deaths"
-        self.missed(now, f"the journal of the previous scheduler has {count} more {noun} than can be read")
 
     def missed(self, now: float, problem: str) -> None:
         """Note deaths that nobody will read. This counts for the minimum duration."""
@@ -392,38 +387,26 @@ class WatcherProgress:
     """The status that the watcher's thread changes and other threads read."""
 
     _status: WatcherStatus = field(factory=lambda: WatcherStatus(state="connecting"), init=False)
-    _notes: deque[WatcherNote] = field(factory=lambda: deque(maxlen=_MAX_NOTES), init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def status(self) -> WatcherStatus:
         """Return the current status."""
-        with self._lock:
-            return evolve(self._status, notes=tuple(self._notes))
+        return self._status
 
-    def seen(self, now: float, cluster: str, death_count: int) -> None:
-        """Note an answer of the scheduler with this many new deaths."""
+    def changed(self, **changes: Any) -> None:
+        """Note new values of the status; a *problem* without its secrets."""
+        if "problem" in changes:
+            changes["problem"] = redact_text(changes["problem"])
         with self._lock:
-            more = self._status.death_count + death_count
-            self._status = evolve(
-                self._status, state="watching", cluster=cluster, seen_at=now, problem="", death_count=more
-            )
-
-    def changed(self, state: WatcherState, problem: str = "") -> None:
-        """Note a new state of the watcher."""
-        with self._lock:
-            self._status = evolve(self._status, state=state, problem=redact_text(problem))
-
-    def not_seen(self, problem: str) -> None:
-        """Note that the scheduler did not answer. The watcher is not necessarily blind yet."""
-        with self._lock:
-            self._status = evolve(self._status, problem=redact_text(problem))
+            self._status = evolve(self._status, **changes)
 
     def note(self, doing: str, problem: BaseException, now: float) -> None:
         """Note a failure. Repeats are counted."""
-        text = redact_text(describe_error(problem))
+        note = WatcherNote(doing=doing, problem=redact_text(describe_error(problem)), first_at=now, last_at=now)
         with self._lock:
-            last = self._notes[-1] if self._notes else None
-            if last is not None and (last.doing, last.problem) == (doing, text):
-                self._notes[-1] = evolve(last, last_at=now, count=last.count + 1)
+            notes = list(self._status.notes)
+            if notes and (notes[-1].doing, notes[-1].problem) == (note.doing, note.problem):
+                notes[-1] = evolve(notes[-1], last_at=now, count=notes[-1].count + 1)
             else:
-                self._notes.append(WatcherNote(doing=doing, problem=text, first_at=now, last_at=now))
+                notes.append(note)
+            self._status = evolve(self._status, notes=tuple(notes[-_MAX_NOTES:]))

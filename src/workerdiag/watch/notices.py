@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
 
 from attrs import evolve
 
-from workerdiag.incidents.incident import BLIND_KEY
+from workerdiag.incidents import BLIND_KEY
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import (
@@ -23,6 +24,9 @@ from workerdiag.rendering.wording import (
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
 from workerdiag.watch.case import WatchedCase
+
+#: A link of more characters, or with one of these, is shown as text.
+_MAX_URL, _UNUSABLE = 2_000, frozenset(' "<>\\^`{|}')
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -56,6 +60,7 @@ def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> WatchedCas
         cluster=clean(case.cluster),
         what=clean(case.what),
         advice=tuple(map(clean, case.advice)),
+        acts=tuple(map(clean, case.acts)),
         hosts=frozenset(map(clean, case.hosts)),
         first_victim=clean(case.first_victim),
         task=clean(case.task),
@@ -80,6 +85,17 @@ def title_line(text: str, ending: str = "") -> str:
 def clean(text: str) -> str:
     """Return one line of text without secrets, hidden characters and control characters."""
     return one_line(plain_punctuation(printable(redact_text(text))))
+
+
+def is_web_address(target: str) -> bool:
+    """Whether a browser can be sent there: http or https, in printable ASCII, without a user's name."""
+    if len(target) > _MAX_URL or not target.isascii() or not target.isprintable() or _UNUSABLE & {*target}:
+        return False
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
 
 
 def _title(case: WatchedCase, reason: NoticeReason) -> str:
@@ -175,6 +191,8 @@ def _churn_lines(case: WatchedCase) -> Iterator[str]:
 
 
 def _advice_lines(case: WatchedCase) -> Iterator[str]:
+    for each in case.acts:
+        yield f"Done about it: {clip(each, _ADVICE_CHARS)}"
     for number, each in enumerate(case.advice[:_MAX_ADVICE]):
         yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
 

@@ -16,21 +16,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
 from workerdiag.errors import StateFileError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import WatchedCase
-from workerdiag.watch.deliveries import (
+from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
+from workerdiag.watch.store import (
     DeliveryTable,
     RetrySettings,
     SinkStatus,
+    Store,
     StoredDelivery,
 )
-from workerdiag.watch.sinks.base import Delivery, DeliveryError, RepeatingSink, Sink, SinkSetupError
-from workerdiag.watch.store import Store
 
 
 class Outbox:
@@ -55,7 +55,7 @@ class Outbox:
         self._table = store.outbox
         self._retry = retry or RetrySettings()
         self._threads = [
-            SinkThread(each, self._table, cluster=cluster, retry=self._retry, clock=clock, random=random)
+            SinkThread(sink=each, table=self._table, cluster=cluster, retry=self._retry, clock=clock, random=random)
             for each in sinks
         ]
 
@@ -84,22 +84,16 @@ class Outbox:
             found[each.name] = evolve(known, problem=each.problem or known.problem)
         return tuple(found.values())
 
-    def is_waiting(self, sink: str) -> bool:
-        """Whether that sink has unsent notices."""
-        known = (each.counts for each in self._table.sinks() if each.name == sink)
-        return any(counts["pending"] + counts["sending"] for counts in known)
-
-    def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
+    def close(self, timeout_s: float) -> tuple[StoredDelivery, ...]:
         """Deliver what is possible within *timeout_s* seconds, then stop, and return what is unsent.
 
-        Noting what a sink has taken may last *noting_s* seconds. If the state is in a file, the unsent
-        deliveries are sent after the next start.
+        If the state is in a file, the unsent deliveries are sent after the next start.
         """
-        deadline, noted_by = Deadline.after(timeout_s), Deadline.after(max(timeout_s, noting_s))
+        deadline = Deadline.after(timeout_s)
         for each in self._threads:
             each.finish(deadline)
         for each in self._threads:
-            each.join(noted_by)
+            each.join(deadline)
         unsent = (*self._table.stored("sending"), *self._table.stored("pending"))
         names = {each.name for each in self._threads}
         return tuple(each for each in unsent if each.sink in names)
@@ -114,37 +108,27 @@ _MAX_PROBLEM_CHARS = 500
 _MAX_READ_CHARS = 8192
 
 
+@define(eq=False, kw_only=True)
 class SinkThread:
     """Delivers what the outbox has for one sink: one call at a time, without a lock or an open transaction."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        table: DeliveryTable,
-        *,
-        cluster: str | None,
-        retry: RetrySettings,
-        clock: Callable[[], float],
-        random: Callable[[], float],
-    ) -> None:
-        self.name = sink.name
-        #: Why the state file cannot be written; empty if it can.
-        self.problem = ""
-        self._sink = sink
-        self._table = table
-        self._retry = retry
-        self._clock = clock
-        self._random = random
-        self._wakes = threading.Event()
-        self._has_ended = threading.Event()
-        self._cluster = cluster
-        self._repeat_s = sink.repeat_s if isinstance(sink, RepeatingSink) else None
-        #: When a sink that forgets was last told what is open.
-        self._repeated_at = 0.0
-        #: End of the pause that the sink asked for.
-        self._resumes_at = 0.0
-        #: Deadline for its end, once it is to end.
-        self._deadline: Deadline | None = None
+    _sink: Sink
+    _table: DeliveryTable
+    _cluster: str | None
+    _retry: RetrySettings
+    _clock: Callable[[], float]
+    _random: Callable[[], float]
+    name: str = field(init=False, default=Factory(lambda self: self._sink.name, takes_self=True))
+    #: Why the state file cannot be written; empty if it can.
+    problem: str = field(default="", init=False)
+    _wakes: threading.Event = field(factory=threading.Event, init=False)
+    _has_ended: threading.Event = field(factory=threading.Event, init=False)
+    #: When a sink that forgets was last told what is open.
+    _repeated_at: float = field(default=0.0, init=False)
+    #: End of the pause that the sink asked for.
+    _resumes_at: float = field(default=0.0, init=False)
+    #: Deadline for its end, once it is to end.
+    _deadline: Deadline | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin to deliver, after the end of a pause that was requested before a restart.
@@ -199,7 +183,8 @@ class SinkThread:
     def _repeat(self) -> None:
         """Deliver again what is open, to a receiver that forgets; if that fails, at the next look."""
         now = self._clock()
-        if self._repeat_s is None or self._deadline is not None or 0 <= now - self._repeated_at < self._repeat_s:
+        repeat_s: float | None = getattr(self._sink, "repeat_s", None)
+        if repeat_s is None or self._deadline is not None or 0 <= now - self._repeated_at < repeat_s:
             return
         for delivery in self._table.current(self.name, self._cluster):
             if isinstance(outcome := self._attempt(delivery), DeliveryError):
@@ -279,37 +264,27 @@ INBOX_NAME = "iterator"
 
 @define(eq=False)
 class Inbox:
-    """Hands one notice at a time from the outbox's thread to the loop of a program.
+    """Hands the notices of the outbox that are for the loop of a program to it, one at a time.
 
     A notice counts as delivered when the program asks for the next one, or closes the watcher in order. If
     its loop fails, the notice is delivered again after a restart.
     """
 
-    name: str = INBOX_NAME
-    _offered: WatchedCase | None = field(default=None, init=False)
-    #: Whether the program is processing the offered notice.
+    _table: DeliveryTable
+    #: The notice that the program has, or gets next.
+    _held: Delivery | None = field(default=None, init=False)
+    #: Whether the program has it, and whether it has worked on it.
     _is_taken: bool = field(default=False, init=False)
+    _is_worked_on: bool = field(default=False, init=False)
     _is_ended: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
     #: Callbacks for changes, of programs that wait in an event loop.
     _wakers: set[Callable[[], None]] = field(factory=set, init=False)
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
-    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """Offer the notice, and wait until it is processed.
-
-        Raises:
-            DeliveryError: The watcher was closed first.
-        """
-        with self._changed:
-            if not self._is_closed:
-                self._offered, self._is_taken = delivery.notice, False
-                self._notify()
-                self._changed.wait_for(lambda: self._is_free or self._is_closed)
-                if self._is_free:
-                    return {}
-                self._offered = None
-            raise DeliveryError(problem="the watcher was closed before the program asked for the next notice")
+    def start(self) -> None:
+        """Put back what an earlier program did not work on. Raises StateFileError."""
+        self._table.recover(INBOX_NAME, longest_wait_s=0.0)
 
     def take(self, timeout_s: float | None = None) -> WatchedCase | None:
         """Wait for the next notice; None after the last one. The previous one then counts as delivered.
@@ -317,10 +292,13 @@ class Inbox:
         Raises:
             TimeoutError: No notice came within *timeout_s*.
         """
+        deadline = NO_DEADLINE if timeout_s is None else Deadline.after(timeout_s)
         with self._changed:
-            self._acknowledge()
-            if not self._changed.wait_for(self._has_answer, timeout_s):
-                raise TimeoutError(f"no notice within {timeout_s} s")
+            self._is_worked_on = self._is_taken
+            while not self._has_answer():
+                if deadline.is_over:
+                    raise TimeoutError(f"no notice within {timeout_s} s")
+                self._changed.wait(min(_POLL_S, deadline.left_s))
             return self._hand_over()
 
     async def take_async(self) -> WatchedCase | None:
@@ -333,52 +311,63 @@ class Inbox:
                 loop.call_soon_threadsafe(changed.set)
 
         with self._changed:
-            self._acknowledge()
+            self._is_worked_on = self._is_taken
             self._wakers.add(wake)
         try:
-            while True:
-                with self._changed:
-                    changed.clear()
-                    if self._has_answer():
-                        return self._hand_over()
-                await changed.wait()
+            while not await asyncio.to_thread(self._has_answer):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), _POLL_S)
+                changed.clear()
+            with self._changed:
+                return self._hand_over()
         finally:
             with self._changed:
                 self._wakers.discard(wake)
 
-    def end(self) -> None:
-        """End the program's loop after the offered notice, if any: no more will come."""
+    def wake(self) -> None:
+        """Look for new notices now."""
         with self._changed:
-            self._is_ended = True
-            self._notify()
+            self._changed.notify_all()
+            for wake in self._wakers:
+                wake()
+
+    def end(self) -> None:
+        """End the program's loop after the last notice: no more will come."""
+        self._is_ended = True
+        self.wake()
 
     def close(self, *, is_worked_on: bool) -> None:
-        """End the program's loop at once. If *is_worked_on*, the notice that it holds counts as delivered."""
+        """End the program's loop at once. If *is_worked_on*, the notice that it has counts as delivered."""
         with self._changed:
-            if is_worked_on:
-                self._acknowledge()
+            self._is_worked_on = self._is_worked_on or (self._is_taken and is_worked_on)
             self._is_closed = True
-            self._notify()
-
-    @property
-    def _is_free(self) -> bool:
-        return self._offered is None
-
-    def _acknowledge(self) -> None:
-        if self._is_taken:
-            self._offered, self._is_taken = None, False
-            self._notify()
+            with contextlib.suppress(StateFileError):
+                self._acknowledge()
+                self._table.recover(INBOX_NAME, longest_wait_s=0.0)
+        self.wake()
 
     def _has_answer(self) -> bool:
-        return self._is_closed or self._is_ended or (self._offered is not None and not self._is_taken)
+        """Whether there is a notice, or none will come; False while the state cannot be read or written."""
+        with self._changed, contextlib.suppress(StateFileError):
+            if self._is_closed:
+                return True
+            self._acknowledge()
+            if self._held is None:
+                is_last = self._is_ended
+                claim = self._table.claim(INBOX_NAME)
+                if claim is None:
+                    return is_last
+                self._held = claim[0]
+            return not self._is_taken
+        return False
+
+    def _acknowledge(self) -> None:
+        if self._is_worked_on and self._held is not None:
+            self._table.note_sent(self._held.id, {})
+            self._held, self._is_taken, self._is_worked_on = None, False, False
 
     def _hand_over(self) -> WatchedCase | None:
-        if self._is_closed or self._offered is None or self._is_taken:
+        if self._is_closed or self._held is None or self._is_taken:
             return None
         self._is_taken = True
-        return self._offered
-
-    def _notify(self) -> None:
-        self._changed.notify_all()
-        for wake in self._wakers:
-            wake()
+        return self._held.notice

@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workerdiag.bundle.evidence_json import piece_from_dict, piece_to_dict
 from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import APPLICATION_ID, SCHEMA_VERSION
+from workerdiag.incidents import APPLICATION_ID, SCHEMA_VERSION
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.serialization import strict_converter
 
@@ -84,7 +84,6 @@ class StateFile:
         self._lock = threading.RLock()
         #: Holds the lock of a watcher, in a database of its own beside the file.
         self._own: sqlite3.Connection | None = None
-        self._depth = 0
         self._inode: tuple[int, int] | None = None
         is_new = self._path is not None and self._is_new(self._path, must_exist=must_exist)
         with self._naming_errors():
@@ -102,26 +101,38 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run a transaction: everything is written, or nothing if it raises. It may be part of another one.
+        """Run a transaction, or a part of the one around it: everything is written, or nothing if it raises.
 
         Raises:
             StateFileError: SQLite failed; nothing was written.
         """
         with self._lock, self._naming_errors():
-            begin, commit, rollback = _statements(self._depth)
+            is_part = self._connection.in_transaction
+            if is_part:
+                yield self._connection
+                return
             self._check_place()
-            self._connection.execute(begin)
-            self._depth += 1
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
-                self._connection.execute(commit)
+                self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # SQLite rolls back by itself if the disk is full
-                    for statement in rollback:
-                        self._connection.execute(statement)
+                    self._connection.execute("ROLLBACK")
                 raise
-            finally:
-                self._depth -= 1
+
+    def run(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        """Return the rows of a statement, in the transaction or in one of its own. Text becomes valid Unicode.
+
+        Raises:
+            StateFileError: SQLite failed.
+        """
+        if isinstance(values, Mapping):
+            safe: Any = {name: _valid(each) for name, each in values.items()}
+        else:
+            safe = [_valid(each) for each in values]
+        with self.transaction() as connection:
+            return connection.execute(statement, safe).fetchall()
 
     def take(self) -> None:
         """Take the state for this watcher alone, until `close` or the end of the process, however it ends.
@@ -134,9 +145,9 @@ class StateFile:
             self._own = self._lock_file()
         if self._own is None:
             raise StateInUseError(self.name, self._last_watcher())
-        with self.transaction() as connection:
-            connection.execute("DELETE FROM watcher")
-            connection.execute("INSERT INTO watcher VALUES (?)", (f"pid {os.getpid()} on {socket.gethostname()}",))
+        with self.transaction():
+            self.run("DELETE FROM watcher")
+            self.run("INSERT INTO watcher VALUES (?)", (f"pid {os.getpid()} on {socket.gethostname()}",))
 
     def watcher(self) -> str | None:
         """Return the watcher that has the state, ``pid 4711 on host-a``; None if none is running."""
@@ -164,9 +175,8 @@ class StateFile:
         return lock
 
     def _last_watcher(self) -> str:
-        with self.transaction() as connection:
-            row = connection.execute("SELECT process FROM watcher").fetchone()
-        return str(row[0]) if row else "one that is just starting"
+        rows = self.run("SELECT process FROM watcher")
+        return str(rows[0][0]) if rows else "one that is just starting"
 
     def shrink(self) -> None:
         """Return free pages to the file system."""
@@ -252,11 +262,8 @@ def _result_code(problem: sqlite3.Error) -> int:
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits are the extended code
 
 
-def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
-    if depth == 0:
-        return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
-    name = f"part{depth}"
-    return f"SAVEPOINT {name}", f"RELEASE {name}", (f"ROLLBACK TO {name}", f"RELEASE {name}")
+def _valid(value: object) -> object:
+    return utf8_safe(value) if isinstance(value, str) else value
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

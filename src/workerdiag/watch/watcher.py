@@ -1,4 +1,4 @@
-"""The watcher: its loop in a thread, and the ways to receive its notices."""
+"""``workerdiag.watch`` and the watcher that it starts: its loop in a thread, and the ways to receive notices."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from attrs import define, evolve, field
 
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
 from workerdiag.guard import guarded
-from workerdiag.incidents.judge import judge, judge_standstill
-from workerdiag.watch.case import WatchedCase
-from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.feed import DeathFeed
+from workerdiag.incidents import judge, judge_standstill
+from workerdiag.watch.case import WatchedCase, WatchSettings
+from workerdiag.watch.casebook import Casebook, made_folder
+from workerdiag.watch.feed import SchedulerFeed
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
-from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks.base import Sink
+from workerdiag.watch.sinks.base import Sink, SinkSetupError, as_sink
 from workerdiag.watch.store import Store
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 #: Seconds that closing a watcher may take.
 CLOSE_S = 10.0
@@ -32,8 +35,6 @@ CLOSE_S = 10.0
 _EXIT_S = 2.0
 #: Share of that for a last look and a last judgement; the rest is for deliveries.
 _ROUND_SHARE = 0.7
-#: Seconds between two checks, after the end of a cluster, of whether the last notices were taken.
-_DRAIN_POLL_S = 0.2
 
 
 @define(eq=False, kw_only=True)
@@ -45,19 +46,17 @@ class Watcher:
     fails, a watcher with the same state yields it again.
     """
 
-    _feed: DeathFeed
+    _feed: SchedulerFeed
     _cluster: str
     _sinks: Sequence[Sink]
     _store: Store
     _settings: WatchSettings = field(factory=WatchSettings)
     _clock: Callable[[], float] = time.time
     _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _inbox: Inbox = field(factory=Inbox, init=False)
     _progress: WatcherProgress = field(factory=WatcherProgress, init=False)
     _is_iterated: bool = field(init=False)
     _outbox: Outbox = field(init=False)
-    #: The outbox for the loop over this watcher only: it is closed at once.
-    _loop_outbox: Outbox = field(init=False)
+    _inbox: Inbox = field(init=False)
     _book: Casebook = field(init=False)
     _loop: WatchLoop = field(init=False)
     _event_loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -65,13 +64,13 @@ class Watcher:
     _pid: int = field(factory=os.getpid, init=False)
     _is_started: threading.Event = field(factory=threading.Event, init=False)
     _is_finished: threading.Event = field(factory=threading.Event, init=False)
-    _is_closed: threading.Event = field(factory=threading.Event, init=False)
+    _is_closed: bool = field(default=False, init=False)
     _closing: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._is_iterated = not self._sinks
         self._outbox = Outbox(self._store, self._sinks, cluster=self._cluster, clock=self._clock)
-        self._loop_outbox = Outbox(self._store, [self._inbox], clock=self._clock)
+        self._inbox = Inbox(self._store.outbox)
         self._book = Casebook(
             store=self._store,
             settings=self._settings,
@@ -100,10 +99,10 @@ class Watcher:
         self._store.file.take()
         try:
             self._outbox.start()
-            self._loop_outbox.start()
+            self._inbox.start()
             start_thread("workerdiag-watch", self._run)
         except BaseException:
-            self._close_outboxes(Deadline.after(0.0))
+            self._close_outbox(0.0)
             raise
         self._is_started.wait()
         atexit.register(self.close, timeout_s=_EXIT_S)
@@ -187,7 +186,7 @@ class Watcher:
 
     def _wake(self) -> None:
         self._outbox.wake()
-        self._loop_outbox.wake()
+        self._inbox.wake()
 
     def _run(self) -> None:
         try:
@@ -196,19 +195,12 @@ class Watcher:
         finally:
             self._is_started.set()
             self._is_finished.set()
-        self._drain()
+        self._inbox.end()
 
     async def _run_rounds(self) -> None:
         self._event_loop = asyncio.get_running_loop()
         self._is_started.set()
         await self._loop.run()
-
-    def _drain(self) -> None:
-        """End the loop over this watcher after its last notice."""
-        with self._noting("look for the last notices"):
-            while self._outbox.is_waiting(INBOX_NAME) and not self._is_closed.wait(_DRAIN_POLL_S):
-                pass
-        self._inbox.end()
 
     def _noting(self, doing: str) -> guarded:
         return guarded(f"trying to {doing}", lambda problem: self._progress.note(doing, problem, self._clock()))
@@ -217,7 +209,7 @@ class Watcher:
         if self._is_elsewhere:
             return
         with self._closing:
-            if not self._is_closed.is_set():
+            if not self._is_closed:
                 self._end(Deadline.after(timeout_s), is_worked_on=is_worked_on)
         atexit.unregister(self.close)
 
@@ -226,16 +218,61 @@ class Watcher:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 self._event_loop.call_soon_threadsafe(self._loop.stop)
         self._is_finished.wait(deadline.share(_ROUND_SHARE).left_s)
-        self._is_closed.set()
+        self._is_closed = True
         self._inbox.close(is_worked_on=is_worked_on)
-        self._close_outboxes(deadline)
+        self._close_outbox(deadline.left_s)
         with contextlib.suppress(WorkerdiagError):
             self._store.close()
-        self._progress.changed("closed")
+        self._progress.changed(state="closed", problem="")
 
-    def _close_outboxes(self, deadline: Deadline) -> None:
+    def _close_outbox(self, timeout_s: float) -> None:
         """Deliver what is possible; the rest stays in the state for the next watcher."""
         with contextlib.suppress(WorkerdiagError):  # the state is broken
-            self._loop_outbox.close(0.0, noting_s=deadline.left_s)
-        with contextlib.suppress(WorkerdiagError):
-            self._outbox.close(deadline.left_s)
+            self._outbox.close(timeout_s)
+
+
+def watch(
+    client_or_address: Client | str | Path | Callable[[], str],
+    *sinks: Sink | Callable[[WatchedCase], object],
+    state: str | os.PathLike[str] | None = None,
+    bundles: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    settings: WatchSettings | None = None,
+) -> Watcher:
+    """Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
+
+    It starts at once, in threads of its own, and connects again by itself whenever the scheduler restarts. It
+    changes nothing on the cluster and keeps none alive. Close it, or use ``with`` or ``async with``.
+
+    Args:
+        client_or_address: A client, the scheduler's address, the path of a scheduler file, or a callable that
+            returns an address, which is called before each question.
+        sinks: Where notices go: plain functions of a notice (a `WatchedCase`), or sinks of
+            `workerdiag.watch.sinks`.
+        state: Path of the file in which it keeps what it knows, so that nothing is lost or told twice when it
+            is restarted; None: in memory.
+        bundles: A folder for a death bundle of each case that is opened; notices say where it is. None: the
+            folder of *settings*, if that has one.
+        name: What people call the cluster; None: the name of its cluster object, else its address.
+        settings: After how long, and from which numbers on, it speaks; None: as Dask's configuration says.
+
+    Raises:
+        TypeError: An argument is of a wrong type.
+        SinkSetupError: A sink cannot work so, or two have one name.
+        StateFileError: The state file cannot be used: it is of another version, or of another program.
+        StateInUseError: Another watcher uses it.
+        BundleError: The folder for bundles cannot be made.
+    """
+    settings = settings or WatchSettings()
+    if folder := bundles or settings.bundle_folder:
+        settings = evolve(settings, bundle_folder=made_folder(Path(folder)))
+    feed = SchedulerFeed(client_or_address, name=name)
+    taken = [as_sink(each) for each in sinks]
+    if any(each.name == INBOX_NAME for each in taken):
+        raise SinkSetupError(INBOX_NAME, "the loop over notices has this name", "give it another one")
+    store = Store(state)
+    try:
+        return Watcher(feed=feed, cluster=feed.cluster, sinks=taken, store=store, settings=settings).start()
+    except BaseException:
+        store.close()
+        raise

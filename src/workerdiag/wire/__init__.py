@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: Topic of the scheduler's events under which deaths are reported.
 DEATH_TOPIC = "workerdiag-death"
+#: Topic of the scheduler's events under which `workerdiag.rescue` says what it does.
+ACT_TOPIC = "workerdiag-act"
 #: Number of the shape of records and messages, described in docs/recorder.md.
 MESSAGE_SCHEMA = 1
 #: First bytes of a black box.

@@ -106,7 +106,7 @@ class UnreadablePart:
 
     region: RegionName
     unreadable_count: int
-    #: All cells of the region; 0 if the box has no such region.
+    #: All cells of the region.
     cell_count: int
 
 

@@ -1,4 +1,4 @@
-"""The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
+"""The messages of the recorder: what scheduler, nanny and finder of a box say of a death.
 
 docs/recorder.md and docs/fair-blame.md describe them for other programs. Here are also the names and numbers by
 which they recognise each other, and the one rule for whether two messages describe the same death.
@@ -120,7 +120,7 @@ class RemovalRecord:
 
 #: Kinds of messages that stand for a death in a file.
 ReportKind = Literal["nanny-report", "box-found"]
-DEATH_KINDS = ("removal", *get_args(ReportKind))
+DEATH_KINDS = ("removal", "rescue", *get_args(ReportKind))
 
 
 @frozen(kw_only=True)
@@ -202,6 +202,14 @@ class DeathReport:
         return self.stop_requested is not None and not self.is_memory_terminated
 
     @property
+    def is_killed_by_kernel(self) -> bool:
+        """Whether the kernel killed it because its control group, with a limit of its own, was out of memory."""
+        group = self.cgroup or CgroupCounters()
+        kills = (group.oom_kills_after or 0) - (group.oom_kills_before or 0)
+        is_killed = self.exit is not None and self.exit.signal == _SIGKILL
+        return bool(is_killed and self.stop_requested is None and group.limit_bytes and kills > 0)
+
+    @property
     def identity(self) -> DeathIdentity:
         """Whose death it is, and when it was noticed, or the last sign of life."""
         return DeathIdentity(
@@ -216,16 +224,43 @@ class DeathReport:
         )
 
 
-@frozen(kw_only=True)
-class PlatformNotice:
-    """What somebody who watches the platform says: it took a worker, or all workers of a host."""
+#: What can be done about a death: fewer tasks at once on every worker, a bigger worker for a task, its failure at
+#: once, and everything as it was.
+ActKind = Literal["lower-threads", "bigger-worker", "fail-task", "restore"]
 
-    kind: Literal["platform"] = "platform"
+
+@frozen(kw_only=True)
+class RescueAct:
+    """What `workerdiag.rescue` did because of a death, or would have done in a dry run."""
+
+    kind: Literal["rescue"] = "rescue"
+    act: ActKind
+    is_dry_run: bool = False
+    #: Whose call of `workerdiag.rescue` it is, which starts bigger workers; empty for a preload.
+    asked_by: str = ""
+    #: Seconds since the epoch, by the scheduler's clock.
+    at: float | None = None
+    #: One sentence: what was done and why.
+    text: str = ""
+    #: The task that it is about; None: all.
+    task_key: str | None = None
+    #: Of ``lower-threads``: the number of threads from now on.
+    threads: int | None = None
+    #: Of ``bigger-worker``: the memory that it may have.
+    memory_bytes: int | None = None
+    #: Of ``restore``: whether no worker died for memory any more once fewer tasks ran at once.
+    has_sufficed: bool | None = None
+    #: Of ``restore``: the memory of the bigger worker on which all finished that had killed others alone.
+    sufficient_memory_bytes: int | None = None
+    #: The death that led to it.
     worker_address: str | None = None
-    #: As in the addresses of the workers.
-    address_host: str | None = None
     pid: int | None = None
-    cause: str = "taken by the platform"
+    noticed_at: float | None = None
+
+    @property
+    def identity(self) -> DeathIdentity:
+        """Whose death led to it."""
+        return DeathIdentity(worker=self.worker_address or None, pid=self.pid or None, noticed_at=self.noticed_at)
 
 
 @frozen(kw_only=True)
@@ -236,13 +271,16 @@ class RecorderState:
     is_recording: bool = True
 
 
-DeathMessage = RemovalRecord | DeathReport
-Message = DeathMessage | PlatformNotice | RecorderState
+DeathMessage = RemovalRecord | DeathReport | RescueAct
+Message = DeathMessage | RecorderState
+
+#: The only signal of the OOM killer (``man 7 signal``).
+_SIGKILL = 9
 
 _CLASSES: Mapping[str, type[Message]] = {
     "removal": RemovalRecord,
     **dict.fromkeys(get_args(ReportKind), DeathReport),
-    "platform": PlatformNotice,
+    "rescue": RescueAct,
     "recorder-state": RecorderState,
 }
 

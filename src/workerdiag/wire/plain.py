@@ -169,6 +169,7 @@ def _checked(value: T, is_valid: bool) -> T:  # noqa: FBT001
 
 _SCALARS: dict[object, _Reader] = {
     str: lambda value, *_: _checked(value, isinstance(value, str)),
+    bytes: lambda value, *_: _checked(value, isinstance(value, bytes)),
     bool: lambda value, *_: _checked(value, isinstance(value, bool)),
     int: _read_int,
     float: _read_float,

@@ -11,11 +11,21 @@ from attrs import evolve, field, frozen
 
 from workerdiag.model.identity import Identity, identity_of
 from workerdiag.model.process_end import RECENT_S
+from workerdiag.model.replay import RecipeGap
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
 from workerdiag.wire.black_box import MissingPart
-from workerdiag.wire.messages import DeathIdentity, DeathMessage, DeathReport, RemovalRecord, is_known_death
+from workerdiag.wire.messages import (
+    DeathIdentity,
+    DeathMessage,
+    DeathReport,
+    RemovalRecord,
+    RescueAct,
+    is_known_death,
+)
 
 _ID_CHARS = 24
+#: Of the acts that one death led to.
+_MAX_ACTS = 20
 
 
 @frozen(kw_only=True)
@@ -24,6 +34,8 @@ class RecordedDeath:
 
     record: RemovalRecord | None = None
     report: DeathReport | None = None
+    #: What `workerdiag.rescue` did because of it, in order.
+    acts: tuple[RescueAct, ...] = ()
     #: Those of record and report.
     identities: tuple[DeathIdentity, ...] = field(init=False, eq=False, repr=False)
     #: Both in one: the scheduler knows the worker's address for sure, and when it was lost by its own clock.
@@ -55,6 +67,8 @@ class RecordedDeath:
         """
         if isinstance(message, RemovalRecord):
             return evolve(self, record=message)
+        if isinstance(message, RescueAct):
+            return evolve(self, acts=(*self.acts, message)[:_MAX_ACTS]) if message not in self.acts else self
         if self.report is None or (self.report.kind == "box-found" and message.kind == "nanny-report"):
             return evolve(self, report=message)
         return self
@@ -147,9 +161,9 @@ def merge_messages(messages: Iterable[DeathMessage]) -> tuple[RecordedDeath, ...
     deaths: list[RecordedDeath] = []
     for message in messages:
         place = next((n for n in reversed(range(len(deaths))) if deaths[n].is_of(message)), None)
-        if place is None:
+        if place is None and not isinstance(message, RescueAct):
             deaths.append(RecordedDeath.of(message))
-        else:
+        elif place is not None:
             deaths[place] = deaths[place].with_message(message)
     return tuple(deaths)
 
@@ -223,3 +237,25 @@ def identity_of_death(death: RecordedDeath) -> Identity:
     who = death.identity
     identity = identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name)
     return evolve(identity, boot_id=who.boot_id)
+
+
+@frozen(kw_only=True)
+class RecipeDeath:
+    """A worker that died, and what it had been given: of it there is a recipe."""
+
+    worker: str
+    #: When, in seconds since the epoch, by the scheduler's clock.
+    at: float
+    #: Keys of its tasks, those that ran at the last heartbeat first.
+    tasks: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class RecipeAnswer:
+    """What a recipe is of, and what it lacks; the pickle goes beside it."""
+
+    #: Oldest first.
+    deaths: tuple[RecipeDeath, ...] = ()
+    gaps: tuple[RecipeGap, ...] = ()
+    #: Why there is no pickle; empty if there is.
+    problem: str = ""

@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from support.dashboard_deaths import OOM, SEGFAULT, case, judgement, victim
-from workerdiag.integrations.dashboard import death_history as book_module
-from workerdiag.integrations.dashboard.death_history import DeathBook
+from workerdiag.integrations.dashboard import judge_process as book_module
+from workerdiag.integrations.dashboard.judge_process import DeathBook
 
 UNKNOWN = ("unknown", "unknown", "unknown")
 

@@ -8,8 +8,7 @@ import json
 import logging
 
 from support.dashboard_deaths import case, judgement, recorded_line
-from workerdiag.integrations.dashboard.death_history import UNJUDGED, DeathBook
-from workerdiag.integrations.dashboard.judge_process import JudgingError
+from workerdiag.integrations.dashboard.judge_process import UNJUDGED, DeathBook, JudgingError
 from workerdiag.integrations.dashboard.page import DeathFollower
 
 #: Seconds that a test waits for what takes a moment.

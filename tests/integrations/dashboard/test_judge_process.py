@@ -12,8 +12,14 @@ import pytest
 
 from support.dashboard_deaths import recorded_line
 from workerdiag.integrations.dashboard import judge_process
-from workerdiag.integrations.dashboard.death_history import MAX_POINTS, ids_of, victim_of
-from workerdiag.integrations.dashboard.judge_process import JudgingError, JudgingProcess, parse_judgement
+from workerdiag.integrations.dashboard.judge_process import (
+    MAX_POINTS,
+    JudgingError,
+    JudgingProcess,
+    ids_of,
+    parse_judgement,
+    victim_of,
+)
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 

@@ -216,6 +216,18 @@ def test_the_cluster_object_says_whether_it_scales_by_itself():
     assert list(cluster_object_events(SimpleNamespace())) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "given_up"),
+    [({}, 1), ({"_lock": SimpleNamespace(locked=lambda: True)}, None), ({"_adaptive": object()}, None)],
+)
+def test_workers_that_a_cluster_wants_and_has_none_for_are_given_up(change, given_up):
+    """Unless it starts them at this moment, or scales by itself."""
+    idle = SimpleNamespace(locked=lambda: False)
+    made = {"_adaptive": None, "_lock": idle, "worker_spec": {0: {}, 1: {}}, "workers": {1: object()}}
+    (said,) = cluster_object_events(SimpleNamespace(cluster=SimpleNamespace(**{**made, **change})))
+    assert said.fields["workers_given_up"] == given_up
+
+
 class Scheduler:
     """As much of a scheduler as a look inside touches, with many of everything."""
 

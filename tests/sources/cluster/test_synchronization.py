@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from workerdiag import load_rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster.state import ClusterState, state_events
-from workerdiag.sources.cluster.synchronization import Wait, contention_reader, wait_fields, wait_in
+from workerdiag.sources.cluster.synchronization import Wait, contention_reader, graph_waits_at, wait_fields, wait_in
 
 BOOK = load_rulebook()
 WORKER = "tcp://10.0.0.4:1001"
@@ -84,6 +85,35 @@ def test_what_is_waited_for_is_read_from_the_extensions():
     ]
     assert found[0]["held"] == 1
     assert asyncio.run(contention_reader()(SimpleNamespace())) == []
+
+
+def test_reading_a_graph_that_waits_for_another_thread_is_told_with_its_call():
+    """The scheduler of a LocalCluster reads graphs in a thread of this process; one that computes does not wait."""
+    is_there, waits, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def npartitions():
+        waits.wait(20)
+
+    def _materialize_graph():
+        is_there.set()
+        while not go_on.is_set():
+            pass
+        npartitions()
+
+    thread = threading.Thread(target=_materialize_graph)
+    thread.start()
+    try:
+        assert is_there.wait(20)
+        assert graph_waits_at() is None
+        go_on.set()
+        while not (found := graph_waits_at()):
+            assert thread.is_alive()
+        assert found.startswith("npartitions (test_synchronization.py:")
+    finally:
+        go_on.set()
+        waits.set()
+        thread.join()
+    assert graph_waits_at() is None
 
 
 def test_only_the_one_that_is_waited_for_is_named():

@@ -61,7 +61,10 @@ class Client:
 
     async def deaths(self, **arguments):
         self.asked.append(arguments)
-        deaths = [{"record": _inner(each[0]), "report": _inner(each[1])} for each in self._deaths]
+        deaths = [
+            {"record": _inner(each[0]), "report": _inner(each[1]), "acts": list(map(_inner, each[2:]))}
+            for each in self._deaths
+        ]
         return {"schema": 1, "now": NOW + 100, "deaths": tuple(deaths), "omitted_count": 0, "missing": {}}
 
     def sync(self, function, *arguments, callback_timeout):
@@ -484,3 +487,53 @@ def test_what_is_not_understood_of_an_answer_is_a_gap():
     assert gap.reason == "malformed"
     assert "deaths[0].record.nthreads, deaths[0].record.new_field" in gap.detail
     assert of_kind(ProcessExit, evidence)
+
+
+@pytest.mark.parametrize("has_ring", [True, False])
+def test_what_was_done_about_a_death_is_in_the_report(has_ring):
+    """With the death where the recorder keeps it, else from the topic."""
+    worker = worker_address(1)
+    act = {"schema": 1, "kind": "rescue", "act": "lower-threads", "text": "Fewer tasks", "worker_address": worker}
+    record = scheduler_record(1)
+    client = (
+        Client((record, None, act | {"is_dry_run": True}))
+        if has_ring
+        else Client(events=((NOW, CLOSED), (NOW, act)))
+    )
+    found = asyncio.run(RecorderSource(client).collect_async(budget_s=5))
+    events = [each for each in found if isinstance(each, Event) and each.topic == "rescue"]
+    said = "Dry run: Fewer tasks" if has_ring else "Fewer tasks"
+    assert [(each.fields["text"], each.identity.worker) for each in events] == [(said, worker)]
+    findings = diagnose(found, load_rulebook(), version="0")
+    assert findings.acts == (said,)
+    assert f"Done      {said}." in render_text(findings)
+
+
+def test_fewer_tasks_at_once_that_sufficed_are_the_reason_and_the_first_change():
+    """What was tried on the cluster is worth more than any sum."""
+    worker = worker_address(1)
+    acts = [
+        {"act": "lower-threads", "threads": 2, "text": "Fewer"},
+        {"act": "restore", "has_sufficed": True, "text": "As before"},
+    ]
+    nanny = Event(topic="worker-restart-memory", fields={"worker": worker}, identity=Identity(worker=worker))
+    plain = [{"schema": 1, "kind": "rescue", "worker_address": worker, **each} for each in acts]
+    found = asyncio.run(RecorderSource(Client((scheduler_record(1), None, *plain))).collect_async(budget_s=5))
+    findings = diagnose([*found, nanny], load_rulebook(), version="0")
+    assert findings.memory.reason == "too-many-at-once"
+    assert (findings.cures[0].kind, findings.cures[0].value) == ("threads", 2)
+
+
+def test_a_bigger_worker_that_sufficed_is_the_reason_and_the_first_change():
+    """The limit is not guessed: the task has finished with it."""
+    worker = worker_address(1)
+    acts = [
+        {"act": "bigger-worker", "task_key": "fit", "memory_bytes": 4 * 2**30, "text": "Bigger"},
+        {"act": "restore", "sufficient_memory_bytes": 4 * 2**30, "text": "As before"},
+    ]
+    nanny = Event(topic="worker-restart-memory", fields={"worker": worker}, identity=Identity(worker=worker))
+    plain = [{"schema": 1, "kind": "rescue", "worker_address": worker, **each} for each in acts]
+    found = asyncio.run(RecorderSource(Client((scheduler_record(1), None, *plain))).collect_async(budget_s=5))
+    findings = diagnose([*found, nanny], load_rulebook(), version="0")
+    assert findings.memory.reason == "one-task-too-large"
+    assert (findings.cures[0].kind, findings.cures[0].value) == ("worker-memory", 4 * 2**30)

@@ -21,7 +21,7 @@ INPUT = InputRow(url="s3://logs/a.log", status="failed", reason="access denied",
 
 def write_state(path, *, cause="kernel.oom", deaths=3):
     """The state of a watcher that judged some deaths, saw one stop, and did not judge the last one yet."""
-    store = Store.open(path)
+    store = Store(path)
     store.add_deaths("prod", [watched_death(number) for number in range(1, deaths + 1)])
     store.add_deaths("prod", [watched_death(50, is_expected=True), watched_death(51), watched_death(60)])
     store.put_case(watched_case(cause=cause, probability=0.9))

@@ -12,7 +12,7 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler,
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import events, open_feed, scheduler_feed
+from workerdiag.watch.feed import SchedulerFeed, events, scheduler_feed
 from workerdiag.watch.feed.look_handler import LOOK, look_installer
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -76,10 +76,10 @@ def test_deaths_come_once_with_what_the_cluster_knows(scheduler):
     """With the cursor of the last batch nothing comes twice, also for a watcher that was restarted."""
     scheduler.join(worker(1))
     scheduler.remove(worker(1), keys=["load"], when=NOW - 9)
-    first = polled(open_feed(ADDRESS))
+    first = polled(SchedulerFeed(ADDRESS))
     scheduler.remove(worker(2), when=NOW - 5)
-    second = polled(open_feed(ADDRESS), first.cursor)
-    third = polled(open_feed(ADDRESS), second.cursor)
+    second = polled(SchedulerFeed(ADDRESS), first.cursor)
+    third = polled(SchedulerFeed(ADDRESS), second.cursor)
     assert [workers(each.deaths) for each in (first, second, third)] == [[worker(1)], [worker(2)], []]
     (removal, exit_) = first.deaths[0].evidence
     assert (type(removal), removal.topic, removal.fields["processing_count"]) == (Event, worker(1), 1)
@@ -89,7 +89,7 @@ def test_deaths_come_once_with_what_the_cluster_knows(scheduler):
 def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
     """Whoever knows it by the one knows it by the other."""
     scheduler.remove(worker(1))
-    (death,) = polled(open_feed(ADDRESS)).deaths
+    (death,) = polled(SchedulerFeed(ADDRESS)).deaths
     stimulus = f"handle-worker-cleanup-{NOW}"
     record = decode_message(scheduler_record(worker_address=worker(1), stimulus_id=stimulus))
     assert death.id == RecordedDeath.of(record).id
@@ -98,7 +98,7 @@ def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
 def test_who_died_is_known_by_process_and_nanny(inside):
     """The scheduler forgets both with the removal, so the feed remembers who joined."""
     inside.join(worker(1), pid=42)
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     inside.remove(worker(1))
     (death,) = polled(feed, cursor).deaths
@@ -108,13 +108,13 @@ def test_who_died_is_known_by_process_and_nanny(inside):
 
 def test_a_worker_that_joins_and_dies_between_two_looks_is_known(inside):
     """Also where the next worker has its address, as with `--worker-port`; watchers share what is remembered."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     for pid in (43, 44):
         inside.join(worker(1), pid=pid)
         inside.remove(worker(1), when=NOW - 50 + pid)
     inside.join(worker(1), pid=45)
-    for each in (feed, open_feed(ADDRESS)):
+    for each in (feed, SchedulerFeed(ADDRESS)):
         deaths = polled(each, cursor).deaths
         assert [death.identity.pid for death in deaths] == [43, 44]
 
@@ -124,14 +124,14 @@ def test_a_stop_that_dask_asked_for_is_expected(scheduler, reason, is_expected):
     """The worker announced it; a signal may be the platform's, so that is looked into."""
     scheduler.log_event(worker(1), {"action": "closing-worker", "reason": reason})
     scheduler.remove(worker(1))
-    (death,) = polled(open_feed(ADDRESS)).deaths
+    (death,) = polled(SchedulerFeed(ADDRESS)).deaths
     assert (death.is_expected, bool(death.evidence)) == (is_expected, not is_expected)
 
 
 def test_an_announced_removal_is_expected_and_nobody_is_asked(scheduler):
     """A retirement costs the cluster nothing."""
     scheduler.remove(worker(1), expected=True)
-    (death,) = polled(open_feed(ADDRESS)).deaths
+    (death,) = polled(SchedulerFeed(ADDRESS)).deaths
     assert death.is_expected
     assert Cluster.asked == ()
 
@@ -140,7 +140,7 @@ def test_many_deaths_are_asked_about_a_dozen_at_a_time(scheduler):
     """All are told at once; what else is known of the others comes with the next questions, which do not wait."""
     for number in range(50):
         scheduler.remove(worker(number), when=NOW - 50 + number)
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     batch = polled(feed)
     assert workers(batch.deaths) == [worker(number) for number in range(50)]
     assert all(each.evidence for each in batch.deaths)
@@ -157,8 +157,8 @@ def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
     """Asking on brings the rest."""
     for number in range(80):
         scheduler.remove(worker(number), when=NOW - 200 + number)
-    first = polled(open_feed(ADDRESS))
-    second = polled(open_feed(ADDRESS), first.cursor)
+    first = polled(SchedulerFeed(ADDRESS))
+    second = polled(SchedulerFeed(ADDRESS), first.cursor)
     assert workers((*first.deaths, *second.deaths)) == [worker(number) for number in range(80)]
     assert second.missed_count == 0
 
@@ -168,38 +168,38 @@ def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(scheduler):
     for number in range(120):
         scheduler.remove(worker(number), when=NOW - 3600 + number)
     scheduler.remove(worker(500), when=NOW - 5)
-    first = polled(open_feed(ADDRESS))
+    first = polled(SchedulerFeed(ADDRESS))
     assert workers(first.deaths) == [worker(500)]
-    assert polled(open_feed(ADDRESS), first.cursor).deaths == ()
+    assert polled(SchedulerFeed(ADDRESS), first.cursor).deaths == ()
 
 
 def test_events_that_were_overwritten_are_counted(inside):
     """By how many events the scheduler has let go of since the cursor."""
     inside._broker._topics["all"].events = deque(maxlen=20)
     inside.remove(worker(0), when=NOW - 50)
-    cursor = polled(open_feed(ADDRESS)).cursor
+    cursor = polled(SchedulerFeed(ADDRESS)).cursor
     for number in range(30):
         inside.remove(worker(number), when=NOW - 40 + number)
-    batch = polled(open_feed(ADDRESS), cursor)
+    batch = polled(SchedulerFeed(ADDRESS), cursor)
     assert len(batch.deaths) == 19  # the look's own note took the place of one
     assert batch.missed_count == 11
-    assert polled(open_feed(ADDRESS), batch.cursor).missed_count == 0
+    assert polled(SchedulerFeed(ADDRESS), batch.cursor).missed_count == 0
 
 
 def test_where_events_go_by_time_an_overrun_is_told_as_well(other_python):
     """That something was missed is known, if not how much."""
     other_python._broker._topics["all"].events = deque(maxlen=20)
     other_python.remove(worker(0), when=NOW - 50)
-    cursor = polled(open_feed(ADDRESS)).cursor
+    cursor = polled(SchedulerFeed(ADDRESS)).cursor
     for number in range(30):
         other_python.remove(worker(number), when=NOW - 40 + number)
-    assert polled(open_feed(ADDRESS), cursor).missed_count == 1
+    assert polled(SchedulerFeed(ADDRESS), cursor).missed_count == 1
 
 
 def test_looks_leave_no_trace_among_the_events(inside):
     """However often the feed asks, the scheduler remembers as much as before, and logs one line of it."""
     inside.join(worker(1))
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     for _ in range(5):
         cursor = polled(feed, cursor).cursor
@@ -210,7 +210,7 @@ def test_looks_leave_no_trace_among_the_events(inside):
 
 def test_a_death_ends_the_wait(scheduler):
     """It is told within moments, not at the end of the wait."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
 
     async def run():
@@ -224,7 +224,7 @@ def test_a_death_ends_the_wait(scheduler):
 
 def test_a_recorder_that_is_installed_later_takes_over_and_may_go_again(inside):
     """No death is lost on the way."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     inside.install()
     inside.record(scheduler_record(1))
@@ -239,18 +239,18 @@ def test_a_recorder_that_is_installed_later_takes_over_and_may_go_again(inside):
 def test_a_restarted_scheduler_has_another_epoch(scheduler):
     """Its events count anew."""
     scheduler.remove(worker(1))
-    before = polled(open_feed(ADDRESS)).cursor
+    before = polled(SchedulerFeed(ADDRESS)).cursor
     scheduler.id = "Scheduler-2"
     scheduler._broker._topics.clear()
     scheduler.remove(worker(2))
-    batch = polled(open_feed(ADDRESS), before)
+    batch = polled(SchedulerFeed(ADDRESS), before)
     assert (workers(batch.deaths), batch.missed_count) == ([worker(2)], 0)
     assert batch.cursor.epoch != before.epoch
 
 
 def test_a_scheduler_that_closes_is_seen_to_close(inside):
     """On purpose, as far as its log says nothing of a signal."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     inside.status.name = "closing"
     with pytest.raises(ClusterEndedError):
@@ -269,7 +269,7 @@ def closing(inside, monkeypatch, request):
         return []
 
     monkeypatch.setattr(Cluster, "collect_async", close_meanwhile)
-    monkeypatch.setattr("workerdiag.watch.feed.feed._GRACE_S", PATIENCE_S)
+    monkeypatch.setattr("workerdiag.watch.feed.events._GRACE_S", PATIENCE_S)
     if request.param == "recorder":
         inside.install()
     return inside
@@ -281,7 +281,7 @@ def test_a_scheduler_that_closes_while_it_is_asked_about_a_death_has_ended(closi
         closing.remove(worker(1))
     else:
         closing.record(scheduler_record(1))
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     batch = polled(feed)
     closing.is_up = False
     assert workers(batch.deaths) == [worker(1)]
@@ -310,7 +310,7 @@ def test_a_look_that_a_closing_scheduler_breaks_off_says_so(inside):
 
 def test_a_scheduler_that_goes_without_a_word_is_unreachable(scheduler):
     """It may come again."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     scheduler.is_up = False
     with pytest.raises(SchedulerUnreachableError):

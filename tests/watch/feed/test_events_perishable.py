@@ -9,8 +9,7 @@ import pytest
 from attrs import evolve
 
 from support.death_records import NOW
-from workerdiag.incidents.incident import WatchedDeath
-from workerdiag.incidents.judge import judge
+from workerdiag.incidents import WatchedDeath, judge
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import events

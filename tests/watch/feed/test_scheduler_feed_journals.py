@@ -9,8 +9,8 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.watch.feed import open_feed, scheduler_feed
-from workerdiag.watch.feed.feed import Cursor, StoredDeaths
+from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed.events import Cursor, FeedBatch, StoredDeaths
 from workerdiag.watch.feed.scheduler_feed import read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -23,8 +23,10 @@ def lines(*messages):
 
 
 def stored(journal, after=CURSOR):
-    """The deaths that a feed reads which never saw the scheduler."""
-    return asyncio.run(open_feed("tcp://10.0.0.1:8786", journal=str(journal)).stored(after)).deaths
+    """The deaths that a feed reads of a scheduler which it never saw, whose successor names the journal."""
+    feed = SchedulerFeed("tcp://10.0.0.1:8786")
+    feed._note_word(FeedBatch(cursor=Cursor(epoch="of its successor"), now=NOW, journal=str(journal)))
+    return asyncio.run(feed.stored(after)).deaths
 
 
 def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
@@ -101,7 +103,7 @@ def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
 
 def test_without_a_journal_nothing_is_stored():
     """That is no error."""
-    assert asyncio.run(open_feed("tcp://10.0.0.1:8786").stored(CURSOR)) == StoredDeaths()
+    assert asyncio.run(SchedulerFeed("tcp://10.0.0.1:8786").stored(CURSOR)) == StoredDeaths()
 
 
 def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled
 from workerdiag.errors import SchedulerUnreachableError
-from workerdiag.watch.feed import open_feed, scheduler_feed
+from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
 
 ADDRESS = "tcp://10.0.0.4:40001"
 SCHEDULER = "tcp://10.0.0.1:8786"
@@ -61,13 +61,13 @@ def refused(feed):
 def test_a_worker_is_called_a_worker(servers):
     """The message says what answers there, and which address to give."""
     expected = f"{ADDRESS} is a Worker, not a scheduler: give the scheduler's address, {SCHEDULER}"
-    assert refused(open_feed(ADDRESS)) == expected
+    assert refused(SchedulerFeed(ADDRESS)) == expected
 
 
 def test_a_worker_is_asked_for_a_death_only_once(servers):
     """Each question that it does not know is a traceback in its log."""
     _, asked = servers
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     assert refused(feed) == refused(feed) == refused(feed)
     assert asked == ["run_function", "identity", "identity", "identity"]
 
@@ -75,7 +75,7 @@ def test_a_worker_is_asked_for_a_death_only_once(servers):
 def test_a_scheduler_that_takes_the_address_is_watched(servers):
     """Ports are given to other processes."""
     found, _ = servers
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     refused(feed)
     found[ADDRESS] = SimulatedScheduler()
     assert polled(feed).deaths == ()
@@ -85,7 +85,7 @@ def test_a_scheduler_that_answered_before_is_not_asked_who_it_is(servers, monkey
     """The answer of a large one names all its workers."""
     found, _ = servers
     found[ADDRESS] = SimulatedScheduler()
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     polled(feed)
     found[ADDRESS].watch.answer = None
     assert refused(feed) == "TypeError: 'NoneType' object is not callable"
@@ -95,7 +95,7 @@ def test_a_port_of_another_program_says_what_to_check():
     """A database or a dashboard does not speak Dask's protocol."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_hang_up, args=[server], daemon=True).start()
-        problem = refused(open_feed(f"tcp://127.0.0.1:{server.getsockname()[1]}"))
+        problem = refused(SchedulerFeed(f"tcp://127.0.0.1:{server.getsockname()[1]}"))
     assert "give the scheduler's own port (8786 by default)" in problem
 
 
@@ -115,6 +115,6 @@ def test_a_port_that_nobody_listens_at_is_no_other_program(monkeypatch, connect_
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setattr("workerdiag.watch.feed.connection._CONNECT_S", connect_s)
-    problem = refused(open_feed(f"tcp://127.0.0.1:{port}"))
+    problem = refused(SchedulerFeed(f"tcp://127.0.0.1:{port}"))
     assert problem.endswith("Connection refused")
     assert "own port" not in problem

@@ -10,17 +10,16 @@ import pytest
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.watch.feed import open_feed, scheduler_feed
-from workerdiag.watch.feed.events import PerishableEvidence
-from workerdiag.watch.feed.feed import Cursor, StoredDeaths
+from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed.events import Cursor, PerishableEvidence, StoredDeaths
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0
 
 
-async def nothing(*_, **__):
+async def nothing(_, deaths, **__):
     """What the cluster knows beside the recorder."""
-    return ()
+    return tuple(deaths)
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def schedulers(monkeypatch):
 
 def test_deaths_come_once_with_evidence(schedulers):
     """With the cursor of the last batch nothing comes twice, and nothing is left out."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
     schedulers[ADDRESS].record(scheduler_record(2))
@@ -52,9 +51,9 @@ def test_deaths_come_once_with_evidence(schedulers):
 def test_a_watcher_that_was_restarted_goes_on_where_it_was(schedulers):
     """A cursor counts for any feed of the same scheduler."""
     schedulers[ADDRESS].record(scheduler_record(1))
-    cursor = polled(open_feed(ADDRESS)).cursor
+    cursor = polled(SchedulerFeed(ADDRESS)).cursor
     schedulers[ADDRESS].record(scheduler_record(2))
-    assert workers(polled(open_feed(ADDRESS), cursor).deaths) == [worker_address(2)]
+    assert workers(polled(SchedulerFeed(ADDRESS), cursor).deaths) == [worker_address(2)]
 
 
 def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(schedulers, monkeypatch, tmp_path):
@@ -62,7 +61,7 @@ def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(sched
     file = tmp_path / "deaths.jsonl"
     file.write_text(json.dumps(scheduler_record(1, noticed_at=NOW + 11)))
     schedulers[ADDRESS].watch._journal = str(file)
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     before = polled(feed).cursor
     schedulers[ADDRESS] = SimulatedScheduler(id_="Scheduler-2")
     monkeypatch.setattr("time.time", lambda: NOW + 110)
@@ -73,7 +72,7 @@ def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(sched
 def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path):
     """A recorder that is put in place later writes where its scheduler can, perhaps out of reach."""
     schedulers[ADDRESS].uninstall()
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     before = polled(feed).cursor
     schedulers[ADDRESS].install()
     schedulers[ADDRESS].watch._journal = str(tmp_path / "out-of-reach.jsonl")
@@ -83,7 +82,7 @@ def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path
 
 def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
     """A late report brings the same id again, with the exit."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
     schedulers[ADDRESS].record(nanny_report(1))
@@ -94,7 +93,7 @@ def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
 
 def test_a_report_counts_for_more_than_what_was_asked_before_it(schedulers, monkeypatch):
     """A death that waited to be asked about may be reported meanwhile."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
 
@@ -112,16 +111,16 @@ def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(schedulers):
     for number in range(3, 150):
         schedulers[ADDRESS].record(scheduler_record(number, noticed_at=NOW - 3600))
     schedulers[ADDRESS].record(scheduler_record(2))
-    first = polled(open_feed(ADDRESS))
+    first = polled(SchedulerFeed(ADDRESS))
     assert workers(first.deaths) == [worker_address(2)]
-    assert polled(open_feed(ADDRESS), first.cursor).deaths == ()
-    assert len(polled(open_feed(ADDRESS), Cursor(epoch="of another run", position=99)).deaths) == 100
+    assert polled(SchedulerFeed(ADDRESS), first.cursor).deaths == ()
+    assert len(polled(SchedulerFeed(ADDRESS), Cursor(epoch="of another run", position=99)).deaths) == 100
 
 
 def test_deliberate_stops_are_told_apart(schedulers):
     """An expected removal says so, and has no evidence to judge."""
     schedulers[ADDRESS].record(scheduler_record(1, is_expected=True))
-    (death,) = polled(open_feed(ADDRESS)).deaths
+    (death,) = polled(SchedulerFeed(ADDRESS)).deaths
     assert death.is_expected
     assert death.evidence == ()
 
@@ -132,16 +131,16 @@ def test_deaths_that_nobody_read_are_counted(schedulers):
     scheduler.ring._most = 2
     for number in range(1, 5):
         scheduler.record(scheduler_record(number))
-    first = polled(open_feed(ADDRESS))
+    first = polled(SchedulerFeed(ADDRESS))
     for number in range(5, 9):
         scheduler.record(scheduler_record(number))
-    second = polled(open_feed(ADDRESS), first.cursor)
+    second = polled(SchedulerFeed(ADDRESS), first.cursor)
     assert (first.missed_count, second.missed_count) == (0, 2)
 
 
 def test_a_restarted_scheduler_has_another_epoch(schedulers):
     """Its numbers begin anew, and all its deaths are told."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     before = polled(feed).cursor
     schedulers[ADDRESS] = SimulatedScheduler()
@@ -153,7 +152,7 @@ def test_a_restarted_scheduler_has_another_epoch(schedulers):
 
 def test_a_silent_scheduler_is_unreachable_and_then_seen_again(schedulers):
     """The feed connects again by itself."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     schedulers[ADDRESS].is_up = False
     with pytest.raises(SchedulerUnreachableError, match="cannot connect"):
@@ -174,7 +173,7 @@ def test_a_scheduler_that_moves_is_followed(schedulers, tmp_path, kind):
         file.write_text(json.dumps({"type": "Scheduler", "address": to}))
 
     move(ADDRESS)
-    feed = open_feed(file if kind == "file" else lambda: address)
+    feed = SchedulerFeed(file if kind == "file" else lambda: address)
     first = polled(feed)
     schedulers[OTHER] = SimulatedScheduler(id_="Scheduler-2")
     schedulers[OTHER].record(scheduler_record(2))
@@ -193,7 +192,7 @@ def test_a_scheduler_that_moves_is_followed(schedulers, tmp_path, kind):
 )
 def test_a_scheduler_that_says_it_closes_is_no_failure(schedulers, reason, error):
     """Unless a signal stops it: then it may start again."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
 
     async def run():
@@ -211,7 +210,7 @@ def test_a_scheduler_that_says_it_closes_is_no_failure(schedulers, reason, error
 
 def test_deaths_before_the_close_come_first(schedulers):
     """What was lost right before the cluster was closed is told, and then that it ended."""
-    feed = open_feed(ADDRESS)
+    feed = SchedulerFeed(ADDRESS)
     cursor = polled(feed).cursor
     schedulers[ADDRESS].record(scheduler_record(1))
     asyncio.run(schedulers[ADDRESS].watch.close("unknown"))
@@ -227,7 +226,7 @@ def test_a_broken_scheduler_file_makes_the_scheduler_unreachable(tmp_path, conte
     file = tmp_path / "scheduler.json"
     file.write_text(content)
     with pytest.raises(SchedulerUnreachableError, match=r"scheduler\.json|not the address of a scheduler"):
-        polled(open_feed(file))
+        polled(SchedulerFeed(file))
 
 
 def test_a_callable_that_fails_makes_the_scheduler_unreachable():
@@ -237,10 +236,10 @@ def test_a_callable_that_fails_makes_the_scheduler_unreachable():
         raise LookupError("no such deployment")
 
     with pytest.raises(SchedulerUnreachableError, match="no such deployment"):
-        polled(open_feed(nowhere))
+        polled(SchedulerFeed(nowhere))
 
 
 def test_anything_else_is_no_target():
     """The error says what is."""
     with pytest.raises(TypeError, match="expected a Client, an address"):
-        open_feed(7)
+        SchedulerFeed(7)

@@ -12,11 +12,10 @@ from hypothesis import given
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import delivery_of, notices, sample_notice
 from support.watch_values import make_notice, watched_case
-from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.sinks.alertmanager import LASTS_S, AlertmanagerSink, alert_of, labels_of
 from workerdiag.watch.sinks.base import DeliveryError
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import RetrySettings, Store
 
 NOW = 1_700_000_200.0
 #: Longer than any test waits.
@@ -102,7 +101,7 @@ def test_a_refusal_is_final_and_an_outage_is_not():
 
 def test_what_is_open_is_sent_again_and_what_is_over_is_not(alertmanager):
     """An Alertmanager that was started again knows of no alert."""
-    store = Store.open()
+    store = Store()
     sink = AlertmanagerSink(alertmanager.url, name="alerts", repeat_s=0.05)
     for case, state, cluster in (
         ("open", "firing", "prod"),
@@ -110,7 +109,7 @@ def test_what_is_open_is_sent_again_and_what_is_over_is_not(alertmanager):
         ("elsewhere", "firing", "one that nobody watches now"),
     ):
         store.put_case(watched_case(case, state=state, cluster=cluster))
-        store.enqueue(make_notice(case, key=case, state=state), ["alerts"])
+        store.outbox.enqueue(make_notice(case, key=case, state=state), ["alerts"])
     outbox = Outbox(store, [sink], cluster="prod", retry=RetrySettings(first_s=0.001))
     outbox.start()
     end = time.monotonic() + LONG_S
@@ -122,5 +121,5 @@ def test_what_is_open_is_sent_again_and_what_is_over_is_not(alertmanager):
     names = [alert["labels"]["fingerprint"] for (alert,) in sent(alertmanager)]
     assert sorted(names[:3]) == ["elsewhere", "open", "over"]
     assert set(names[3:]) == {"open"}
-    assert {each.attempts for each in store.deliveries()} == {1}
+    assert {each.attempts for each in store.outbox.stored()} == {1}
     store.close()

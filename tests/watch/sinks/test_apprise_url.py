@@ -25,7 +25,7 @@ def test_apprise_sends_it():
         sink.deliver(delivery_of(sample_notice("resolved")))
     first, second = (json.loads(request.body) for request in server.requests)
     assert first["title"] == sample_notice().title
-    assert "- Give each worker at least 4 GiB." in first["message"]
+    assert "Do now: Give each worker at least 4 GiB." in first["message"]
     assert (first["type"], second["type"]) == ("failure", "success")
 
 

@@ -10,11 +10,10 @@ import pytest
 from support.fake_slack import TOKEN, FakeSlack
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import sample_notice
-from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.sinks.slack import SlackSink
 from workerdiag.watch.sinks.webhook import WebhookSink
-from workerdiag.watch.store import Store
+from workerdiag.watch.store import RetrySettings, Store
 
 NOTICES = [
     sample_notice(reason, notice_id=f"case-1-{at}", title=f"Notice {at}")
@@ -29,15 +28,15 @@ def send():
     """Hands notices to the outbox, and waits until none is left."""
 
     def deliver(sink, notices):
-        store = Store.open()
+        store = Store()
         outbox = Outbox(store, [sink], retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=1000))
         outbox.start()
         for notice in notices:
-            store.enqueue(notice, [sink.name])
+            store.outbox.enqueue(notice, [sink.name])
         outbox.wake()
         until = time.monotonic() + LONG_S
-        while any(each.state != "sent" for each in store.deliveries()):
-            assert time.monotonic() < until, store.deliveries()
+        while any(each.state != "sent" for each in store.outbox.stored()):
+            assert time.monotonic() < until, store.outbox.stored()
             time.sleep(0.005)
         outbox.close(LONG_S)
         store.close()

@@ -22,8 +22,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from workerdiag.deadline import CALL_FAILURES, SettleWindow, in_thread, monotonic_s
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.integrations.dashboard.death_history import DeathBook, Judgement, unjudged
-from workerdiag.integrations.dashboard.judge_process import KILL_S, JudgingProcess
+from workerdiag.integrations.dashboard.judge_process import KILL_S, DeathBook, Judgement, JudgingProcess, unjudged
 from workerdiag.integrations.prometheus import export_counts
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.stop_reasons import is_deliberate

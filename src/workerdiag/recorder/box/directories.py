@@ -197,12 +197,12 @@ def discard(path: Path) -> None:
             each.unlink(missing_ok=True)
 
 
-def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) -> tuple[Path, ...]:
+def sweep(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
     """Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones.
 
     A box of a living process is never removed and does not count, however long it has been silent.
     """
-    moment = time.time() if now is None else now
+    moment = time.time()
     removed: list[Path] = []
     for folder in box_directories() if folders is None else folders:
         files = sorted(_regular_files(folder), key=lambda each: each[1].st_mtime, reverse=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
-from math import isfinite
 from pathlib import Path
-from struct import error
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, TypeVar
 from zlib import crc32
+
+from attrs import frozen
+from msgpack import unpackb
 
 from workerdiag.errors import BadBoxError
 from workerdiag.model.timeline import MemoryCensus
@@ -20,18 +20,9 @@ from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
     CELL_SUM,
-    CLIPPED,
-    CONTINUED,
-    EXECUTING,
-    FINISHED,
+    FIELDS,
     HEADER_BYTES,
-    LAG,
-    LINE,
     MAX_BYTES,
-    MOMENT,
-    NUMBER,
-    RUNNING,
-    SAMPLE_NUMBERS,
     Region,
     fault_path,
     unpack_header,
@@ -46,7 +37,7 @@ from workerdiag.wire.black_box import (
     Stage,
     UnreadablePart,
 )
-from workerdiag.wire.plain import from_plain
+from workerdiag.wire.plain import BrokenValueError, from_plain
 
 T = TypeVar("T")
 
@@ -106,12 +97,8 @@ def _read_fault(path: Path) -> tuple[str, float]:
     """What `faulthandler` wrote, and when it last did."""
     try:
         companion = fault_path(path)
-        about = companion.stat()
-        if not stat.S_ISREG(about.st_mode):
-            return "", 0.0
-        with companion.open("rb") as file:
-            return file.read(_FAULT_BYTES).decode("utf-8", "replace"), about.st_mtime
-    except (OSError, ValueError):
+        return _read_file(companion, _FAULT_BYTES).decode("utf-8", "replace"), companion.stat().st_mtime
+    except (BadBoxError, OSError, ValueError):
         return "", 0.0
 
 
@@ -126,37 +113,31 @@ def _decode_box(data: bytes, *, name: str) -> BlackBox:
     created_at, regions = _parse_header(data, name)
     decoder = _BoxDecoder(data, regions)
     identity = decoder.identity()
-    executing = decoder.executing()
-    ended = decoder.ring("finished", decode_finished_task)
-    staged_at, stage, reason = next(iter(decoder.pair("state", decode_stage)), (0.0, None, ""))
-    samples = decoder.ring("samples", decode_sample)
-    lags = decoder.ring("lags", decode_lag)
-    lines = decoder.ring("lines", decode_line_piece)
-    times = [created_at, staged_at, *(each.started_at or 0.0 for _, each in executing)]
-    times += [each.ended_at for _, each in ended] + [each.when for each in lines]
-    times += [each.at for each in samples] + [each.at for each in lags]
+    executing = decoder.pair("running", _decode_running_task)
+    ended = decoder.ring("finished", _decode_finished_task)
+    state = next(iter(decoder.pair("state", partial(_decode, "state", _State))), None)
+    samples = decoder.ring("samples", partial(_decode, "samples", Sample))
+    lags = decoder.ring("lags", partial(_decode, "lags", Lag))
+    lines = decoder.ring("lines", partial(_decode, "lines", LinePiece))
+    times = [created_at, state.at if state else 0.0, *(each.started_at or 0.0 for _, each in executing)]
+    times += [each.ended_at for _, each in ended]
+    times += [each.at for part in (samples, lags, lines) for each in part]
+    # A process may be killed after it said that a task ended, and before it freed the slot.
+    over = {write for write, _ in ended}
     return BlackBox(
         identity=identity,
-        stage=stage,
-        close_reason=reason,
-        running_tasks=_still_running(executing, ended),
+        stage=state.stage if state else None,
+        close_reason=state.reason if state else "",
+        running_tasks=tuple(task for write, task in executing if write not in over),
         finished_tasks=tuple(each for _, each in ended),
         samples=tuple(samples),
         lags=tuple(lags),
-        censuses=tuple(decoder.ring("objects", decode_census)),
+        censuses=tuple(decoder.ring("objects", partial(_decode, "objects", MemoryCensus))),
         last_output=_join_lines(lines).decode("utf-8", "replace"),
         unreadable_parts=tuple(decoder.unreadable_parts),
         created_at=created_at,
         written_at=max(times),
     )
-
-
-def _still_running(
-    executing: list[tuple[int, RunningTask]], ended: list[tuple[int, FinishedTask]]
-) -> tuple[RunningTask, ...]:
-    """The tasks that run: a process may be killed after it said that one ended, and before its slot was freed."""
-    over = {(each.slot, number) for number, each in ended}
-    return tuple(each for number, each in executing if (each.slot, number) not in over)
 
 
 def _join_lines(pieces: list[LinePiece]) -> bytes:
@@ -192,53 +173,28 @@ class _BoxDecoder:
 
     def identity(self) -> Mapping[str, str]:
         """Who wrote it."""
-        return next(iter(self.pair("identity", decode_identity)), {})
-
-    def executing(self) -> list[tuple[int, RunningTask]]:
-        """By slot the number of the write and the task, of slots that are in use."""
-        region = self._regions.get("running")
-        if region is None:
-            return self._missing("running")
-        latest, torn = pair_cells(self._data, region)
-        used = [(slot, cell) for slot, cell in enumerate(latest) if cell is not None and cell.flags & RUNNING]
-        read = [
-            (cell.number, task)
-            for slot, cell in used
-            for task in decode_cells([cell], partial(decode_running_task, slot=slot))
-            if task is not None
-        ]
-        self._note("running", torn + len(used) - len(read), len(latest))
-        return read
+        return next((each.texts for each in self.pair("identity", partial(_decode, "identity", _Identity))), {})
 
     def pair(self, name: RegionName, read: Callable[[Cell], T]) -> list[T]:
-        """What a single pair says: one value, or none."""
-        region = self._regions.get(name)
-        if region is None:
-            return self._missing(name)
-        latest, torn = pair_cells(self._data, region._replace(cells=min(region.cells, 2)))
-        return self._read(name, [each for each in latest if each is not None], torn, read)
+        """What pairs of cells say that are in use."""
+        latest, torn = pair_cells(self._data, self._regions[name])
+        return self._read(name, [each for each in latest if each and each.payload], torn, read)
 
     def ring(self, name: RegionName, read: Callable[[Cell], T]) -> list[T]:
         """What the cells of a ring say, oldest first."""
-        region = self._regions.get(name)
-        if region is None:
-            return self._missing(name)
-        whole, torn = ring_cells(self._data, region)
-        return self._read(name, whole, torn, read)
+        return self._read(name, *ring_cells(self._data, self._regions[name]), read)
 
     def _read(self, name: RegionName, whole: list[Cell], torn: int, read: Callable[[Cell], T]) -> list[T]:
-        values = [each for each in decode_cells(whole, read) if each is not None]
-        self._note(name, torn + len(whole) - len(values), self._regions[name].cells)
-        return values
-
-    def _note(self, name: RegionName, torn: int, total: int) -> None:
+        values = []
+        for cell in whole:
+            try:
+                values.append(read(cell))
+            except ValueError:  # its checksum fits, and it makes no sense
+                torn += 1
         if torn:
-            part = UnreadablePart(region=name, unreadable_count=torn, cell_count=total)
-            self.unreadable_parts.append(part)
-
-    def _missing(self, name: RegionName) -> list[T]:
-        self.unreadable_parts.append(UnreadablePart(region=name, unreadable_count=0, cell_count=0))
-        return []
+            cells = self._regions[name].cells
+            self.unreadable_parts.append(UnreadablePart(region=name, unreadable_count=torn, cell_count=cells))
+        return values
 
 
 class Cell(NamedTuple):
@@ -246,22 +202,13 @@ class Cell(NamedTuple):
 
     #: Of its write, from 1.
     number: int
-    flags: int
+    #: Its place in the region, from 0.
+    place: int
     payload: bytes
 
 
 #: Stands for a cell that is not whole.
 TORN = Cell(0, 0, b"")
-
-
-class LinePiece(NamedTuple):
-    """A piece of a line."""
-
-    when: float
-    number: int
-    piece: int
-    is_last: bool
-    data: bytes
 
 
 def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
@@ -297,116 +244,62 @@ def _read_cell(data: bytes, region: Region, index: int, turns: int) -> Cell | No
     if len(raw) < CELL_OVERHEAD:
         return TORN
     (checksum,) = CELL_SUM.unpack_from(raw)
-    length, flags, number = CELL_HEAD.unpack_from(raw, CELL_SUM.size)
+    length, number = CELL_HEAD.unpack_from(raw, CELL_SUM.size)
     if number == checksum == length == 0:
         return None
     following = raw[CELL_SUM.size : CELL_OVERHEAD + length]
     if CELL_OVERHEAD + length > len(raw) or crc32(following) != checksum or number % turns != index % turns:
         return TORN
-    return Cell(number, flags, raw[CELL_OVERHEAD : CELL_OVERHEAD + length])
-
-
-def decode_cells(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
-    """What each cell says, None for one that has a checksum but no sense."""
-    for cell in cells:
-        try:
-            yield read(cell)
-        except (error, ValueError):
-            yield None
+    return Cell(number, index, raw[CELL_OVERHEAD : CELL_OVERHEAD + length])
 
 
 # ---------------------------------------------------------------------------------- payloads
-def decode_identity(cell: Cell) -> dict[str, str]:
-    """Names and values, each ended by a zero."""
-    parts = [_decode_utf8(each) for each in cell.payload.split(b"\0")]
-    return dict(zip(parts[0:-1:2], parts[1::2], strict=False))
+@frozen
+class _Identity:
+    texts: Mapping[str, str]
 
 
-def decode_stage(cell: Cell) -> tuple[float, Stage, str]:
-    """When it was noted, the stage, and why the worker closes."""
-    at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
-    noted, _, reason = cell.payload[MOMENT.size :].partition(b"\0")
-    for stage in get_args(Stage):
-        if noted == stage.encode():
-            return at, stage, _decode_utf8(reason)
-    raise ValueError("no stage")
+@frozen
+class _State:
+    at: float
+    stage: Stage
+    reason: str = ""
 
 
-def decode_running_task(cell: Cell, slot: int) -> RunningTask:
-    """The task of a slot that is in use."""
-    started_at, _, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
-    key, name = _split_texts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
-    _check_finite(started_at)
-    return RunningTask(
-        slot=slot,
-        key=key,
-        is_clipped=bool(cell.flags & CLIPPED),
-        thread_id=thread_id,
-        thread_name=name,
-        started_at=started_at,
-    )
+@frozen
+class _Write:
+    """The write that noted that a task begins."""
+
+    slot: int
+    number: int
 
 
-def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
-    """Number of the write that noted the task's beginning, and the task."""
-    started_at, ended_at, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
-    key, outcome = _split_texts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
-    _check_finite(started_at, ended_at, took)
-    return number, FinishedTask(
-        slot=slot,
-        key=key,
-        is_clipped=bool(cell.flags & CLIPPED),
-        started_at=started_at,
-        ended_at=ended_at,
-        duration_s=took,
-        outcome=outcome,
-    )
-
-
-def decode_sample(cell: Cell) -> Sample:
-    """Return the numbers that this release knows; those of a later release follow them."""
-    at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
-    count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
-    values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
-    known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value >= 0}
-    return Sample(at=at, **known)
-
-
-def decode_census(cell: Cell) -> MemoryCensus:
-    """The largest objects at one moment; what is not understood of them is left out."""
-    try:
-        return from_plain(MemoryCensus, json.loads(cell.payload), [])
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def decode_lag(cell: Cell) -> Lag:
-    """Event loop and GIL."""
-    at, _, loop_s, gil = LAG.unpack_from(cell.payload)
-    _check_finite(at, loop_s)
-    return Lag(at=at, loop_s=loop_s, gil_contention=gil if isfinite(gil) else None)
-
-
-def decode_line_piece(cell: Cell) -> LinePiece:
+@frozen
+class LinePiece:
     """A piece of a line."""
-    when, number, piece = LINE.unpack_from(cell.payload)
-    _check_finite(when)
-    return LinePiece(when, number, piece, not cell.flags & CONTINUED, cell.payload[LINE.size :])
+
+    at: float
+    number: int
+    piece: int
+    is_last: bool
+    data: bytes
 
 
-def _split_texts(data: bytes, first_bytes: int, second_bytes: int) -> tuple[str, str]:
-    if first_bytes + second_bytes > len(data):
-        raise ValueError("longer than the cell")
-    return _decode_utf8(data[:first_bytes]), _decode_utf8(data[first_bytes : first_bytes + second_bytes])
+def _fields(name: RegionName, cell: Cell) -> dict[str, object]:
+    values = unpackb(cell.payload)
+    if not isinstance(values, list):
+        raise BrokenValueError
+    return dict(zip(FIELDS[name], values, strict=False))
 
 
-def _decode_utf8(data: bytes) -> str:
-    """The text; a character cut in two at the end is left out."""
-    whole = data.decode("utf-8", "replace")
-    return whole[:-1] if whole.endswith("\ufffd") and not data.endswith("\ufffd".encode()) else whole
+def _decode(name: RegionName, kind: type[T], cell: Cell) -> T:
+    return from_plain(kind, _fields(name, cell), [])
 
 
-def _check_finite(*numbers: float) -> tuple[float, ...]:
-    if not all(map(isfinite, numbers)):
-        raise ValueError("not a number")
-    return numbers
+def _decode_running_task(cell: Cell) -> tuple[_Write, RunningTask]:
+    slot = cell.place // 2
+    return _Write(slot, cell.number), from_plain(RunningTask, {**_fields("running", cell), "slot": slot}, [])
+
+
+def _decode_finished_task(cell: Cell) -> tuple[_Write, FinishedTask]:
+    return _decode("finished", _Write, cell), _decode("finished", FinishedTask, cell)

@@ -20,6 +20,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from msgpack import packb
+
 from workerdiag._version import __version__
 from workerdiag.procfs_and_cgroups import call_in_children, process_identity
 from workerdiag.recorder.box.directories import box_name, discard, preallocate_file
@@ -27,25 +29,15 @@ from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_SUM,
     CENSUS_BYTES,
-    CLIPPED,
-    CONTINUED,
     DEFAULT_BYTES,
-    EXECUTING,
-    FINISHED,
     IDENTITY_BYTES,
     KEY_BYTES,
-    LAG,
-    LINE,
     LINE_PIECE_BYTES,
     MAX_SLOTS,
-    MOMENT,
     NAME_BYTES,
-    NUMBER,
     OUTCOME_BYTES,
-    RUNNING,
     SAMPLE_NUMBERS,
     STATE_BYTES,
-    UNKNOWN,
     Region,
     fault_path,
     pack_header,
@@ -59,7 +51,8 @@ _PAIR = 2
 #: Of one call of `line`: what stays of its beginning and of its end when it is longer than both.
 _LINE_HEAD_BYTES, _LINE_TAIL_BYTES = 2048, 6144
 _LINE_GAP = b"\n[...]\n"
-_NAN = float("nan")
+#: Of the name and of the value of a part of the identity.
+_FIELD_BYTES = 512
 _MAX_INT64 = 2**63 - 1
 
 
@@ -78,11 +71,11 @@ class BoxWriter:
         self._identity: dict[str, str] = {}
         self._counts = {name: count(1) for name in regions}
         self._line_numbers = count(1)
-        _, self._slots_offset, self._slot_cell_bytes, slot_cells = regions["running"]
+        self._slots_offset, self._slot_cell_bytes, slot_cells = regions["running"]
         slots = slot_cells // _PAIR
         #: By slot: number of the last write, and of what runs the write number, key and beginning.
         self._writes = [0] * slots
-        self._running: list[tuple[int, bytes, int, float, float] | None] = [None] * slots
+        self._running: list[tuple[int, str, bool, float, float] | None] = [None] * slots
 
     @classmethod
     def create(
@@ -98,8 +91,9 @@ class BoxWriter:
                 behind; the worker runs without a box.
         """
         known = {**process_identity(), "workerdiag": __version__, **identity}
-        size_bytes, regions = plan_regions(size_bytes, min(max(slots, 1), MAX_SLOTS))
-        header = pack_header(size_bytes, regions, time())
+        slots = min(max(slots, 1), MAX_SLOTS)
+        size_bytes, regions = plan_regions(size_bytes, slots)
+        header = pack_header(size_bytes, slots, time())
         path, memory = create_mapped_box(Path(directory), known, size_bytes, header)
         writer = cls(path, memory, regions)
         writer.identify(**known)
@@ -131,17 +125,16 @@ class BoxWriter:
         All together is at most 4 kB of text; what does not fit is left out, the latest names first.
         """
         self._identity = {**self._identity, **changes}
-        data = b""
+        texts: dict[str, str] = {}
         for name, value in self._identity.items():
-            pair = b"%b\0%b\0" % (_encode_field(name), _encode_field(value))
-            if len(data) + len(pair) <= IDENTITY_BYTES:
-                data += pair
-        self._note("identity", data)
+            longer = {**texts, _clip(name, _FIELD_BYTES): _clip(value, _FIELD_BYTES)}
+            if len(packb((longer,))) <= IDENTITY_BYTES:
+                texts = longer
+        self._note("identity", packb((texts,)))
 
     def stage(self, stage: Stage, reason: str = "") -> None:
         """Note what the worker is about to do, and why it closes."""
-        text = f"{stage}\0{reason}" if reason else stage
-        self._note("state", MOMENT.pack(time(), monotonic()) + _encode_clipped(text, STATE_BYTES))
+        self._note("state", packb((time(), stage, _clip(reason, STATE_BYTES - len(stage)))))
 
     def lack(self, part: MissingPart, why: str) -> None:
         """Note that a part is not recorded, with the reason for a person."""
@@ -152,33 +145,27 @@ class BoxWriter:
     def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
         """Note that a task begins on a thread. Only one thread may use a slot."""
         since, since_monotonic = time(), monotonic()
-        data = key[:KEY_BYTES].encode("utf-8", "replace")
-        flags = RUNNING
-        if len(data) > KEY_BYTES or len(key) > KEY_BYTES:
-            data, flags = data[:KEY_BYTES], RUNNING | CLIPPED
-        name = _encode_clipped(thread_name, NAME_BYTES)
+        short = _clip(key, KEY_BYTES)
+        is_clipped = len(short) < len(key)
         try:
             number = self._writes[slot] + 1
-            self._running[slot] = (number, data, flags, since, since_monotonic)
+            self._running[slot] = (number, short, is_clipped, since, since_monotonic)
         except IndexError:
             return self.missed()
-        payload = EXECUTING.pack(since, since_monotonic, thread_id, len(data), len(name)) + data + name
-        return self._note_slot(slot, number, flags, payload)
+        payload = packb((short, is_clipped, thread_id, _clip(thread_name, NAME_BYTES), since))
+        return self._note_slot(slot, number, payload)
 
     def finished(self, slot: int, outcome: str) -> None:
         """Note that the task of a thread ended: ``ok``, ``error``, or any other word of at most 32 bytes."""
         if slot >= len(self._running) or (running := self._running[slot]) is None:
             return
-        number, key, flags, since, since_monotonic = running
+        number, key, is_clipped, since, since_monotonic = running
         self._running[slot] = None
         took = monotonic() - since_monotonic
-        outcome_bytes = _encode_clipped(outcome, OUTCOME_BYTES)
         # First that it ended, then that the slot is free: who reads in between sees the number in both.
-        payload = (
-            FINISHED.pack(since, time(), took, number, slot, len(key), len(outcome_bytes)) + key + outcome_bytes
-        )
-        self._note("finished", payload, flags & CLIPPED)
-        self._note_slot(slot, number + 1, 0, b"")
+        ended = (slot, key, is_clipped, since, time(), took, _clip(outcome, OUTCOME_BYTES), number)
+        self._note("finished", packb(ended))
+        self._note_slot(slot, number + 1, b"")
 
     def sample(self, **numbers: int | None) -> None:
         """Note the state of process, control group and host, about once a second; the last 64 samples stay.
@@ -191,16 +178,16 @@ class BoxWriter:
         if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
             raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
         values = (numbers.get(name) for name in SAMPLE_NUMBERS)
-        data = b"".join(NUMBER.pack(UNKNOWN if each is None else min(int(each), _MAX_INT64)) for each in values)
-        self._note("samples", MOMENT.pack(time(), monotonic()) + data)
+        known = (None if each is None or each < 0 else min(int(each), _MAX_INT64) for each in values)
+        self._note("samples", packb((time(), *known)))
 
     def census(self, data: bytes) -> None:
-        """Note the largest objects: the JSON of a `MemoryCensus`, of at most 2 kB; the last four stay."""
+        """Note the largest objects, as `encode_census` has them, of at most 2 kB; the last four stay."""
         self._note("objects", data[:CENSUS_BYTES])
 
     def lag(self, loop_s: float, gil: float | None) -> None:
         """Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1."""
-        self._note("lags", LAG.pack(time(), monotonic(), loop_s, _NAN if gil is None else gil))
+        self._note("lags", packb((time(), loop_s, gil)))
 
     def line(self, data: bytes) -> None:
         """Note what was logged or written to standard error; of more than 8 kB the beginning and the last lines.
@@ -213,8 +200,7 @@ class BoxWriter:
         when, number = time(), next(self._line_numbers)
         for piece, start in enumerate(range(0, len(data), LINE_PIECE_BYTES)):
             end = start + LINE_PIECE_BYTES
-            flags = CONTINUED if end < len(data) else 0
-            self._note("lines", LINE.pack(when, number, piece) + data[start:end], flags)
+            self._note("lines", packb((when, number, piece, end >= len(data), data[start:end])))
 
     def close(self, *, remove: bool) -> None:
         """Stop writing, and remove the box with its companion if there is nothing to report."""
@@ -226,19 +212,19 @@ class BoxWriter:
         """Take the box from a forked child, which shares its pages and its lock but is another process."""
         self.close(remove=False)
 
-    def _note(self, region: str, payload: bytes, flags: int = 0) -> None:
+    def _note(self, region: str, payload: bytes) -> None:
         """Write the next cell of a ring, or the older one of a pair."""
         number = next(self._counts[region])
-        _, offset, cell_bytes, cells = self._regions[region]
-        self._store(offset + number % cells * cell_bytes, number, flags, payload)
+        offset, cell_bytes, cells = self._regions[region]
+        self._store(offset + number % cells * cell_bytes, number, payload)
 
-    def _note_slot(self, slot: int, number: int, flags: int, payload: bytes) -> None:
+    def _note_slot(self, slot: int, number: int, payload: bytes) -> None:
         self._writes[slot] = number
         index = slot * _PAIR + number % _PAIR
-        self._store(self._slots_offset + index * self._slot_cell_bytes, number, flags, payload)
+        self._store(self._slots_offset + index * self._slot_cell_bytes, number, payload)
 
-    def _store(self, offset: int, number: int, flags: int, payload: bytes) -> None:
-        head = CELL_HEAD.pack(len(payload), flags, number)
+    def _store(self, offset: int, number: int, payload: bytes) -> None:
+        head = CELL_HEAD.pack(len(payload), number)
         cell = CELL_SUM.pack(crc32(payload, crc32(head))) + head + payload
         try:
             self._memory[offset : offset + len(cell)] = cell
@@ -251,13 +237,10 @@ class BoxWriter:
             self.lack("tasks-without-slot", "tasks on some threads: there were more than slots")
 
 
-def _encode_clipped(text: str, most_bytes: int) -> bytes:
-    return text[:most_bytes].encode("utf-8", "replace")[:most_bytes]
-
-
-def _encode_field(text: str) -> bytes:
-    """At most 512 bytes of the text without the zeros that part names from values."""
-    return _encode_clipped(str(text).replace("\0", ""), 512)
+def _clip(text: str, most_bytes: int) -> str:
+    """The whole characters that stand in the first bytes of a text; those that UTF-8 cannot write are replaced."""
+    text = text[:most_bytes]
+    return text if text.isascii() else text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 
 
 #: At most this many workers of one process (``LocalCluster(processes=False)``) get a box.

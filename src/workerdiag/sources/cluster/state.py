@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.sources.cluster.losses import Losses, heartbeat_interval_s
 from workerdiag.sources.cluster.scheduler_functions import pauses
-from workerdiag.sources.cluster.synchronization import Wait, wait_fields
+from workerdiag.sources.cluster.synchronization import Wait, graph_waits_at, wait_fields
 
 #: No losses are known.
 NO_LOSSES = Losses()
@@ -140,6 +140,8 @@ def state_events(
             "workers": state.worker_count or len(state.workers),
             "running_workers": running,
             "waiting_tasks": state.waiting,
+            "unknown_tasks": int(state.counts.get("unknown_count", 0)),
+            "graph_waits_at": graph_waits_at() if state.counts.get("unknown_count") else None,
             "workers_wanted": state.workers_wanted,
             "lost_unasked": state.losses.count,
             "lost_unasked_is_lower_bound": state.losses.is_lower_bound,
@@ -295,7 +297,8 @@ def states_reader() -> Method:
     """Return a function for ``states`` (task counts), ``whole`` (whether all were counted) and ``tasks`` (some).
 
     It also reads ``plugins``, the number of worker plugins that clients registered, and counts tasks that
-    may never finish: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``.
+    may never finish: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``; and
+    ``unknown_count``, how many of the keys the scheduler does not know: their graph has not been read.
     """
     describe, waits, begin = _task_reader(), _waits_reader(), pauses()
 
@@ -321,7 +324,8 @@ def states_reader() -> Method:
         named = list(map(str, getattr(scheduler, "worker_plugins", ())))
         plugins = sum(name != "shuffle" and not name.startswith("workerdiag") for name in named)
         found = {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks, "plugins": plugins}
-        return {**found, **await waits(scheduler)}
+        unknown = sum(key not in scheduler.tasks for key in keys)
+        return {**found, "unknown_count": unknown, **await waits(scheduler)}
 
     return states
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from traceback import walk_stack
+from types import CodeType
 from typing import Final
 
 from attrs import frozen
@@ -11,7 +13,7 @@ from attrs import frozen
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.cluster.scheduler_functions import pauses
-from workerdiag.sources.internals import waiters_reader
+from workerdiag.sources.internals import frames_of_threads, waiters_reader
 
 #: What a function of Dask waits for, by its file and name (distributed 2024.8.1 to 2026.8.0).
 _WAITS: Final[Mapping[tuple[str, str], str]] = {
@@ -30,6 +32,8 @@ _WAITS: Final[Mapping[tuple[str, str], str]] = {
     ("client.py", "gather"): "task",
     ("client.py", "wait"): "task",
 }
+#: Functions of Python's library in which a thread waits for another one.
+_WAITS_OF_PYTHON: Final = (("functools.py", "__get__"), ("threading.py", "wait"), ("threading.py", "acquire"))
 _FRAME = re.compile(r'File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
 _SEPARATORS = re.compile(r"[/\\]")
 #: At most this many of each kind become evidence.
@@ -65,6 +69,26 @@ def wait_in(stack: Sequence[str]) -> Wait | None:
     if not kinds:
         return None
     return Wait(kind="lock" if "lock" in kinds else kinds[0], at=caller)  # a lock is made of a semaphore
+
+
+def graph_waits_at() -> str | None:
+    """Return the call in which reading a graph waits, as ``function (file:line)``; None if none does.
+
+    Seen where the scheduler runs in this process, which reads graphs in a thread (`_materialize_graph` in its
+    scheduler.py). Before Python 3.12 `functools.cached_property` held a lock while it computed; a thread that holds
+    it and waits for the cluster, as ``repartition(partition_size=...)`` does, keeps the graph from being read.
+    """
+    for frame in frames_of_threads():
+        stack = [(each.f_code, line) for each, line in walk_stack(frame)]
+        if any(code.co_name == "_materialize_graph" for code, _ in stack) and _is_wait(stack[0][0]):
+            code, line = next((code, line) for code, line in stack if not _is_wait(code))
+            return f"{code.co_name} ({_SEPARATORS.split(code.co_filename)[-1]}:{line})"
+    return None
+
+
+def _is_wait(code: CodeType) -> bool:
+    name = _SEPARATORS.split(code.co_filename)[-1]
+    return (name, code.co_name) in _WAITS_OF_PYTHON
 
 
 async def fetch_stacks(client: Client, keys: Sequence[object]) -> dict[str, Sequence[str]]:

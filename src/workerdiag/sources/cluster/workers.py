@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
 from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
-from workerdiag.sources.internals import is_adaptive
+from workerdiag.sources.internals import is_adaptive, is_correcting_workers
 from workerdiag.units import parse_bytes
 
 #: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
@@ -216,10 +216,23 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
         "type": type(cluster).__name__,
         "adaptive": is_adaptive(cluster),
         "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
+        "workers_given_up": _given_up(cluster),
     }
     with guarded("reading the specification of workers"):
         fields |= _worker_options(next(iter(wanted.values()))["options"]) if wanted else {}
     yield Event(topic="cluster", fields=fields)
+
+
+def _given_up(cluster: object) -> int | None:
+    """How many workers a cluster object wants and has none for; None if it starts some, or is of another kind.
+
+    ``SpecCluster`` (deploy/spec.py) ends a worker for good that is not there ``lost-worker-timeout`` after a loss,
+    also one that happens to be starting again. It starts others when it is scaled.
+    """
+    wanted, has = getattr(cluster, "worker_spec", None), getattr(cluster, "workers", None)
+    if not (isinstance(wanted, dict) and isinstance(has, dict)) or is_adaptive(cluster):
+        return None
+    return None if is_correcting_workers(cluster) else len(wanted.keys() - has.keys())
 
 
 def _worker_options(options: Mapping[str, object]) -> dict[str, int | None]:
@@ -318,7 +331,7 @@ def versions_reader() -> Method:
     """Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients)."""
     begin = pauses()
 
-    async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:
+    async def kinds(servers: Sequence[object]) -> list[tuple[int, dict[str, object]]]:
         from itertools import islice
 
         pause = begin()

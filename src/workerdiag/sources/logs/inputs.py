@@ -7,24 +7,16 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.logs.file_kinds import BLOCK_BYTES, LogHandle, Readable, decoded_blocks, sniff
-
-
-class FileSystem(Protocol):
-    """An fsspec file system; fsspec is untyped."""
-
-    open: Callable[..., IO[bytes]]
-    cat_file: Callable[..., bytes]
-
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
@@ -226,7 +218,7 @@ def _base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _remote_log(system: FileSystem, path: str, place: str) -> LogHandle:
+def _remote_log(system: Any, path: str, place: str) -> LogHandle:
     origin = url_without_secrets(place)
 
     def blocks() -> Iterator[bytes]:

@@ -183,7 +183,7 @@ _GRACE_S = 0.05
 _READ_AHEAD = 4
 #: Detail and remedy if there is no opener for such a file.
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
-_IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
+_IS_BOX = ("looks binary (a black box of a worker)", "workerdiag explain reads it")
 
 
 class InputReader:

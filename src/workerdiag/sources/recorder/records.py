@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
@@ -20,7 +20,14 @@ from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire import MESSAGE_SCHEMA, RECORDER
-from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, RemovalRecord, decode_message
+from workerdiag.wire.messages import (
+    DEATH_KINDS,
+    DeathMessage,
+    DeathReport,
+    RemovalRecord,
+    RescueAct,
+    decode_message,
+)
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
 #: The same number as requested of a live scheduler (`workerdiag.sources.recorder`).
@@ -120,15 +127,6 @@ _RECORD_BEGINNING = re.compile(
     rb'\s{0,99}\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
 )
 
-#: Why a line is not a usable record.
-BadLineKind = Literal["too-long", "torn", "no-record", "other-schema"]
-_WORDS: Mapping[BadLineKind, str] = {
-    "too-long": "too long",
-    "torn": "not JSON, or truncated",
-    "no-record": "not records",
-    "other-schema": "of an unknown schema",
-}
-
 
 class ParsedRecord(NamedTuple):
     """One parsed line."""
@@ -140,12 +138,11 @@ class ParsedRecord(NamedTuple):
 
 
 class BadLineError(ValueError):
-    """A line is not a record, or is of an unknown schema."""
+    """A line is not a record that this release can use; the text says in what way."""
 
-    def __init__(self, kind: BadLineKind, schema: str = "") -> None:
-        super().__init__(kind, schema)
-        self.kind = kind
-        self.schema = schema
+    def __init__(self, why: str, *, is_other_schema: bool = False) -> None:
+        super().__init__(why)
+        self.is_other_schema = is_other_schema
 
 
 def is_record_file(head: bytes) -> bool:
@@ -165,13 +162,13 @@ def parse_record(line: bytes) -> ParsedRecord:
     fields = _parse_line(line)
     schema = fields.get("schema")
     if schema is None or fields.get("kind") not in DEATH_KINDS:
-        raise BadLineError("no-record")
+        raise BadLineError("not records")
     if schema != MESSAGE_SCHEMA or isinstance(schema, bool):
-        raise BadLineError("other-schema", str(schema)[:20])
+        raise BadLineError(f"of an unknown schema ({str(schema)[:20]})", is_other_schema=True)
     dropped: list[str] = []
     message = decode_message(fields, dropped)
-    if not isinstance(message, RemovalRecord | DeathReport):
-        raise BadLineError("no-record")
+    if not isinstance(message, RemovalRecord | DeathReport | RescueAct):
+        raise BadLineError("not records")
     return ParsedRecord(message, len(line), tuple(dropped[:_MAX_NAMED]))
 
 
@@ -182,9 +179,9 @@ def _parse_line(line: bytes) -> Mapping[str, object]:
         if "\\ud" in text.lower():  # a lone surrogate cannot be printed or searched
             fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
     except (ValueError, RecursionError):
-        raise BadLineError("torn") from None
+        raise BadLineError("not JSON, or truncated") from None
     if not isinstance(fields, dict):
-        raise BadLineError("no-record")
+        raise BadLineError("not records")
     return fields
 
 
@@ -195,9 +192,10 @@ class RecordParser:
         self._rest = b""
         self._number = 0
         self._too_long = False
-        #: Line numbers by problem and schema.
-        self._bad: dict[tuple[BadLineKind, str], list[int]] = {}
+        #: Line numbers by problem.
+        self._bad: dict[str, list[int]] = {}
         self._bad_count = 0
+        self._has_other_schema = False
         #: Unknown fields of good lines.
         self._dropped: dict[str, None] = {}
 
@@ -220,16 +218,13 @@ class RecordParser:
         parts = []
         if self._bad_count:
             counted = "1 line was" if self._bad_count == 1 else f"{self._bad_count} lines were"
-            problems = (
-                f"{_line_numbers(lines)}: {_WORDS[kind]}{f' ({schema})' if schema else ''}"
-                for (kind, schema), lines in self._bad.items()
-            )
+            problems = (f"{_line_numbers(lines)}: {why}" for why, lines in self._bad.items())
             parts.append(f"{counted} skipped ({'; '.join(problems)})")
         if self._dropped:
             parts.append(f"unknown fields: {', '.join(self._dropped)}")
         if not parts:
             return None
-        newer = bool(self._dropped) or any(kind == "other-schema" for kind, _ in self._bad)
+        newer = bool(self._dropped) or self._has_other_schema
         return Gap(
             source=origin,
             place="log",
@@ -243,23 +238,17 @@ class RecordParser:
         too_long, self._too_long = self._too_long or len(line) > _MAX_LINE_BYTES, False
         if not line.strip() and not too_long:
             return
-        if too_long:
-            self._pass_over(("too-long", ""))
-            return
         try:
-            record = parse_record(line)
+            record = parse_record(b"" if too_long else line)
         except BadLineError as problem:
-            self._pass_over((problem.kind, problem.schema))
+            why = "too long" if too_long else str(problem)
+            self._bad_count += 1
+            self._has_other_schema |= problem.is_other_schema
+            if why in self._bad or len(self._bad) < _MAX_NAMED:
+                self._bad[why] = [*self._bad.get(why, ()), self._number][: _MAX_NAMED + 1]
         else:
             self._dropped = dict.fromkeys([*self._dropped, *record.dropped][:_MAX_NAMED])
             yield record
-
-    def _pass_over(self, why: tuple[BadLineKind, str]) -> None:
-        self._bad_count += 1
-        if why in self._bad or len(self._bad) < _MAX_NAMED:
-            numbers = self._bad.setdefault(why, [])
-            if len(numbers) <= _MAX_NAMED:
-                numbers.append(self._number)
 
 
 def _line_numbers(numbers: list[int]) -> str:

@@ -6,9 +6,11 @@ its memory, its limits, and the tasks that ran when it was lost.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from attrs import evolve
 
@@ -25,12 +27,13 @@ from workerdiag.model.evidence import (
     ProcessExit,
     TasksAtLoss,
 )
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import Identity, identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.timeline import CodeLine, MemoryLimits, MemorySample, ProcessHistory, TaskSpan
-from workerdiag.wire import DEATH_TOPIC, RECORDER
+from workerdiag.sources.recorder.recipe import FoundRecipe, read_recipe
+from workerdiag.wire import ACT_TOPIC, DEATH_TOPIC, RECORDER
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
 from workerdiag.wire.messages import (
     CgroupCounters,
@@ -40,6 +43,7 @@ from workerdiag.wire.messages import (
     Message,
     RecorderState,
     RemovalRecord,
+    RescueAct,
     decode_message,
 )
 from workerdiag.wire.plain import from_plain, to_plain
@@ -78,6 +82,8 @@ class RecorderSource:
         self._client = client
         self._about = tuple(dict.fromkeys(each.worker for each in about if each.worker))
         self._tasks = tuple(dict.fromkeys(tasks))
+        #: How to run again what ran as the workers died; None until it was asked, and where there is none.
+        self.recipe: FoundRecipe | None = None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop."""
@@ -102,6 +108,8 @@ class RecorderSource:
         return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, deadline: Deadline) -> list[Evidence]:
+        import asyncio  # as above
+
         from workerdiag.sources.cluster.queries import answer_in_time, query_gap
 
         entries: list[tuple[float, object]] = []
@@ -113,21 +121,30 @@ class RecorderSource:
         deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
         by_topic = DeathsAnswer(deaths=merge_messages(deaths), now=max(at for at, _ in entries))
         if not _has_ring(messages):
-            return self._evidence_of(by_topic, [])
+            acts = [_act_event(each) for each in messages if isinstance(each, RescueAct)]
+            return [*self._evidence_of(by_topic, []), *acts]
         with guarded("asking for recorded deaths") as asking:
-            answer, dropped = await self._ask_ring(deadline)
+            (answer, dropped), recipe = await asyncio.gather(self._ask_ring(deadline), self._ask_recipe(deadline))
         if asking.problem is not None:
             return [*self._evidence_of(by_topic, []), query_gap(self.name, asking.problem)]
+        with guarded("reading a recipe"):
+            tasks = [tasks_at_loss(each, identity_of_death(each)) for each in answer.deaths]
+            self.recipe = read_recipe(recipe, list(zip(answer.deaths, tasks, strict=True)), self._tasks)
         return self._evidence_of(answer, dropped)
 
     async def _entries(self) -> list[tuple[float, object]]:
-        """Return the events of the recorder's topic; ``events`` would create the topic, so it comes last."""
+        """Return the events of the recorder's topic, and of `workerdiag.rescue`'s where that creates none.
+
+        ``events`` would create the topic, so it comes last.
+        """
         from workerdiag.sources.cluster import queries, snapshot, workers
 
         versions = await workers.fetch_versions(self._client)
         if workers.has_same_python(versions):
             with guarded("looking at the recorder's topic"):  # running functions there may be forbidden
-                return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
+                looks = (snapshot.look_at_topic(self._client, topic) for topic in (DEATH_TOPIC, ACT_TOPIC))
+                deaths, acts = await asyncio.gather(*looks)
+                return deaths + acts
         return await queries.fetch_events(self._client, DEATH_TOPIC)
 
     async def _ask_ring(self, deadline: Deadline) -> tuple[DeathsAnswer, list[str]]:
@@ -147,6 +164,18 @@ class RecorderSource:
         dropped: list[str] = []
         content = {name: value for name, value in reply.items() if name != "schema"}
         return from_plain(DeathsAnswer, content, dropped), dropped
+
+    async def _ask_recipe(self, deadline: Deadline) -> Reply:
+        """Return the scheduler's recipe, or nothing: one that is late, or of an older release, is not missed."""
+        from workerdiag.sources.cluster.queries import answer_in_time
+
+        with guarded("asking for the recipe"):
+            ask = partial(
+                self._client.scheduler.workerdiag_recipe, about=list(self._about), tasks=list(self._tasks)
+            )
+            reply: Reply = await answer_in_time(ask, deadline.share(_RING_SHARE))
+            return reply
+        return {}
 
     def _evidence_of(self, answer: DeathsAnswer, dropped: Sequence[str]) -> list[Evidence]:
         deaths = sorted(answer.deaths, key=lambda each: each.time)
@@ -233,7 +262,23 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
         if line := _last_line(report):
             fields = {"line": line[:_TEXT_CHARS]}
             yield Event(topic="last-output", fields=fields, when=death.at, identity=identity)
+    for act in death.acts:
+        yield evolve(_act_event(act), identity=identity)
     yield Inspected(place="flight recorder", identity=identity)
+
+
+def _act_event(act: RescueAct) -> Event:
+    """Return the event of what `workerdiag.rescue` did, or would have done."""
+    text = f"{'Dry run: ' if act.is_dry_run else ''}{act.text}"[:_TEXT_CHARS]
+    identity = identity_of(worker=act.worker_address, pid=act.pid)
+    fields = {
+        "act": act.act,
+        "text": text,
+        "threads": act.threads,
+        "has_sufficed": act.has_sufficed,
+        "sufficient_memory_bytes": act.sufficient_memory_bytes,
+    }
+    return Event(topic="rescue", fields=fields, when=act.at, identity=identity)
 
 
 def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:

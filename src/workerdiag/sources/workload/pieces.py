@@ -1,30 +1,27 @@
 """What a collection is cut into: for each layer the size of a piece, and what a task takes and gives.
 
-Everything is worked out from shapes and types; no data is read but the footers of Parquet files of this machine,
-and a sample of the keys of a frame in this process. What cannot be worked out is left out.
+Everything is worked out from shapes and types, and of frames from their rows; no data is read but a sample of the
+keys of a frame in this process. What cannot be worked out is left out.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from math import isfinite, prod
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from workerdiag.guard import guarded
 from workerdiag.model.memory import Step
 from workerdiag.sources.internals import embedded_frame, expression_part
+from workerdiag.sources.workload.rows import PieceRows, row_bytes, source_rows
 
 #: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
 _MAX_LAYERS, _MAX_TASKS = 3000, 16
-_MAX_FILES, _MAX_SAMPLE = 3, 20_000
+_MAX_SAMPLE = 20_000
 #: At most this many values of a task that is a plain tuple.
 _MAX_VALUES = 1000
-#: Bytes of a Python object in a column, on average; and of a string of Arrow.
-_OBJECT_BYTES = 64
 #: Steps that reduce parts which are reduced already: each is as large as the result, whatever its layer says.
 _REDUCES = ("-partial", "-aggregate")
 #: Reductions that make pieces as large as those that they take, on the way to their result.
@@ -44,6 +41,9 @@ _BY_KEY: Mapping[str, tuple[str, ...]] = {
     "SetIndex": ("_other",),
     "SortValues": ("by",),
 }
+#: Expressions that compute the borders of their pieces on the workers, as soon as anybody asks how many there are;
+#: and so does a repartition by size.
+_SORTS = "BaseSetIndexSortValues"
 #: The argument that sets the size of the pieces where a frame is made, by the expression that reads it.
 _FRAME_ARGUMENTS: Mapping[str, str] = {
     "ReadParquet": "split_row_groups",
@@ -272,47 +272,58 @@ _REDUCTIONS = {"ApplyConcatApply", "Reduction", "TreeReduce"}
 def frame_layers(frame: Any) -> Iterator[Step]:
     """The steps of a Dask dataframe that read, and those that bring rows together."""
     nodes = _expressions(frame)
-    rows_of_sources: list[tuple[int, int]] = []
+    sources: list[Step] = []
     frames: list[Any] = []
-    found: list[Step] = []
     for node in nodes:
         with guarded("reading an expression"):
             if _is_source(node):
-                layer = _source_layer(node)
-                found.append(layer)
-                rows_of_sources.append(((layer.rows or 0) * layer.pieces, layer.pieces))
+                sources.append(_source_layer(node))
                 frames += [frame for frame in [_own_frame(node)] if frame is not None]
-    rows = max((each for each, _ in rows_of_sources), default=0)
-    most = max((count for _, count in rows_of_sources), default=0)
-    widest = max((each.row_bytes or 0 for each in found), default=0)
+    largest = max(sources, key=_rows_in_all, default=None)
+    rows = _rows_in_all(largest) if largest else 0
+    most = max((each.pieces for each in sources), default=0)
+    widest = max((each.row_bytes or 0 for each in sources), default=0)
+    has_unknown_borders = any(map(_computes_borders, nodes))
+    yield from sources
     for node in nodes:
         with guarded("reading an expression"):
             names = _class_names(node)
+            pieces = (
+                most if has_unknown_borders and any(map(_computes_borders, node.walk())) else int(node.npartitions)
+            )
             by = next((operands for name, operands in _BY_KEY.items() if name in names), None)
-            is_joined = int(node.npartitions) == 1 < most and _brings_rows_together(node, names)
-            row_bytes = _row_bytes(expression_part(node, "_meta"))
-            is_wide = "Blockwise" in names and row_bytes > widest
+            is_joined = pieces == 1 < most and _brings_rows_together(node, names)
+            row = row_bytes(expression_part(node, "_meta"))
+            is_wide = "Blockwise" in names and row > widest
             if _is_source(node) or not (by or is_joined or is_wide or _has_own_function(node)):
                 continue
-            each = rows // max(int(node.npartitions), 1) if "Reduction" not in names else 0
+            each = rows // max(pieces, 1) if "Reduction" not in names else 0
             key = _key_of(node, by or ())
-            found.append(
-                Step(
-                    name=plain_name(str(expression_part(node, "_name"))),
-                    token=str(expression_part(node, "_name")),
-                    piece_bytes=each * row_bytes if each and not by else None,
-                    pieces=int(node.npartitions),
-                    inputs_bytes=each * (widest if is_wide else row_bytes),
-                    inputs=most if is_joined else 1,
-                    rows=each or None,
-                    row_bytes=row_bytes,
-                    is_opaque=_has_own_function(node),
-                    by_key=by is not None,
-                    key=key,
-                    key_share=_key_share(frames, key) if by else None,
-                )
+            yield Step(
+                name=plain_name(str(expression_part(node, "_name"))),
+                token=str(expression_part(node, "_name")),
+                piece_bytes=each * row if each and not by else None,
+                pieces=pieces,
+                inputs_bytes=each * (widest if is_wide else row),
+                inputs=most if is_joined else 1,
+                rows=each or None,
+                row_bytes=row,
+                least_share=largest.least_share if largest else None,
+                is_opaque=_has_own_function(node),
+                by_key=by is not None,
+                key=key,
+                key_share=_key_share(frames, key) if by else None,
             )
-    yield from found
+
+
+def _rows_in_all(source: Step) -> int:
+    return (source.rows or 0) * source.pieces
+
+
+def _computes_borders(node: Any) -> bool:
+    names = _class_names(node)
+    is_sized = "Repartition" in names and node.operand("partition_size") is not None
+    return is_sized or _SORTS in names
 
 
 def _brings_rows_together(node: Any, names: set[str]) -> bool:
@@ -321,20 +332,31 @@ def _brings_rows_together(node: Any, names: set[str]) -> bool:
     return not names & _REDUCTIONS and any(int(each) > 1 for each in pieces)
 
 
-def result_bytes(kind: str, value: Any) -> int | None:
-    """Bytes of the whole result of a collection, as far as its steps tell; None if they do not."""
+class ResultBytes(NamedTuple):
+    """Bytes of the whole result of a collection."""
+
+    least: int
+    most: int
+
+
+def result_bytes(kind: str, value: Any) -> ResultBytes | None:
+    """What the whole result of a collection takes, as far as its steps tell; None if they do not."""
     if kind == "array":
         size = float(prod(value.shape)) * int(value.dtype.itemsize)
-        return int(size) if isfinite(size) else None
+        return ResultBytes(int(size), int(size)) if isfinite(size) else None
     if kind != "dataframe":
         return None
     nodes = _expressions(value)
     if not all(_is_source(each) or "Blockwise" in _class_names(each) for each in nodes):
         return None
-    layers = [_source_layer(each) for each in nodes if _is_source(each)]
-    rows = max(((each.rows or 0) * each.pieces for each in layers), default=0)
-    functions = any(_has_own_function(each) for each in nodes)  # which may return anything
-    return rows * _row_bytes(expression_part(value.expr, "_meta")) if rows and not functions else None
+    if any(_has_own_function(each) for each in nodes):  # which may return anything
+        return None
+    largest = max((_source_layer(each) for each in nodes if _is_source(each)), key=_rows_in_all, default=None)
+    if largest is None or not largest.rows:
+        return None
+    most = _rows_in_all(largest) * row_bytes(expression_part(value.expr, "_meta"))
+    is_filtered = any("Filter" in _class_names(each) for each in nodes)
+    return ResultBytes(0 if is_filtered else int(most * (largest.least_share or 1)), most)
 
 
 def _expressions(frame: Any) -> list[Any]:
@@ -362,39 +384,24 @@ def _has_own_function(node: Any) -> bool:
 
 
 def _source_layer(node: Any) -> Step:
-    names = _class_names(node)
-    count, row_bytes = int(node.npartitions), _row_bytes(expression_part(node, "_meta"))
-    rows = None
+    names, count = _class_names(node), int(node.npartitions)
+    known = PieceRows(row_bytes=row_bytes(expression_part(node, "_meta")))
     with guarded("counting the rows of a piece"):
-        rows = _rows(node, names, count)
+        known = source_rows(node, names, count)
     return Step(
         name=plain_name(str(expression_part(node, "_name"))),
         token=str(expression_part(node, "_name")),
-        piece_bytes=rows * row_bytes if rows else None,
+        piece_bytes=known.rows * known.row_bytes if known.rows else None,
         pieces=count,
-        rows=rows,
-        row_bytes=row_bytes,
+        inputs_bytes=known.text_bytes,
+        inputs=1 if known.text_bytes else 0,
+        rows=known.rows,
+        row_bytes=known.row_bytes,
+        least_share=known.least_share,
         is_source=True,
         argument=next((argument for name, argument in _FRAME_ARGUMENTS.items() if name in names), ""),
         is_embedded="FromPandas" in names,
     )
-
-
-def _rows(node: Any, names: set[str], count: int) -> int | None:
-    """Rows of the largest piece of a source; None if only reading would tell."""
-    if "FromPandas" in names:
-        return -(-len(_own_frame(node)) // max(count, 1))
-    if "Timeseries" in names:
-        pandas = sys.modules["pandas"]  # which made the frame
-        periods = map(pandas.tseries.frequencies.to_offset, map(node.operand, ("partition_freq", "freq")))
-        piece, row = map(pandas.Timedelta, periods)
-        return int(piece / row)
-    if "FromArray" in names:
-        size = node.operand("chunksize")
-        return int(size) if isinstance(size, int) else None
-    if "ReadParquet" in names:
-        return _rows_of_files(node, count)
-    return None
 
 
 def _own_frame(node: Any) -> Any:
@@ -402,47 +409,6 @@ def _own_frame(node: Any) -> Any:
     if "FromPandas" not in _class_names(node):
         return None
     return embedded_frame(node)
-
-
-def _rows_of_files(node: Any, count: int) -> int | None:
-    """Rows of the largest piece, from the footers of some files of this machine."""
-    cache = (
-        node.operand("_dataset_info_cache")
-        if "_dataset_info_cache" in expression_part(node, "_parameters")
-        else None
-    )
-    files = list(getattr((cache or {}).get("ds"), "files", ()))
-    if not files:
-        path = node.operand("path")
-        files = [path] if isinstance(path, str) else list(islice(path or (), _MAX_FILES))
-    local = [each for each in islice(files, _MAX_FILES) if isinstance(each, str) and Path(each).is_file()]
-    if not local:
-        return None
-    from pyarrow.parquet import read_metadata
-
-    footers = [read_metadata(each) for each in local]
-    groups = [footer.row_group(at).num_rows for footer in footers for at in range(min(footer.num_row_groups, 200))]
-    if count > len(files):
-        return max(groups, default=None)
-    return max((footer.num_rows for footer in footers), default=0) * max(1, len(files) // max(count, 1))
-
-
-def _row_bytes(meta: Any) -> int:
-    """Bytes of one row in memory, with its index."""
-    dtypes = list(getattr(meta, "dtypes", ())) if hasattr(meta, "columns") else [getattr(meta, "dtype", None)]
-    index = getattr(meta, "index", None)
-    index_bytes = 0 if type(index).__name__ == "RangeIndex" else _type_bytes(getattr(index, "dtype", None))
-    return sum(_type_bytes(each) * count for each, count in Counter(dtypes).items()) + index_bytes
-
-
-def _type_bytes(dtype: Any) -> int:
-    name = str(dtype)
-    if dtype is None:
-        return 0
-    if name == "object" or name.startswith(("string", "str")):
-        return _OBJECT_BYTES if name == "object" else 24
-    size = getattr(dtype, "itemsize", None)
-    return int(size) if isinstance(size, int) else 8
 
 
 def _key_of(node: Any, operands: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from workerdiag.sources.tracebacks import linked_exceptions
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
 from workerdiag.sources.workload.embedded import embedded_data
 from workerdiag.sources.workload.pieces import (
+    ResultBytes,
     array_layers,
     frame_layers,
     kept_bytes,
@@ -30,8 +31,8 @@ from workerdiag.sources.workload.pieces import (
     widest_task,
 )
 
-#: At most this many steps, those whose tasks need most, become evidence, and one of each kind.
-_MOST_NEEDING = 2
+#: At most this many steps whose tasks need most, and sources, become evidence; and one of each other kind.
+_MOST_NEEDING, _MOST_SOURCES = 2, 4
 #: Fields of a step that are several, and what stands between them in an event.
 _JOINTS = {"shape": " x ", "chunk": " x ", "dims": ", "}
 
@@ -70,7 +71,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "futures": len(computed.keys),
     }
     layers: dict[str, Step] = {}
-    results: list[int] = []
+    results: list[ResultBytes] = []
     kept = persisted = 0
     embedded = []
     widest = ("", 0)
@@ -84,15 +85,18 @@ def computed_events(computed: Computed) -> Iterator[Event]:
             if kind == "array":
                 kept, persisted = max(kept, kept_bytes(value)), persisted + persisted_bytes(value)
         with guarded("reading the size of a result"):
-            results.append(result_bytes(kind, value) or 0)
+            results += [size for size in [result_bytes(kind, value)] if size is not None]
         with guarded("looking for tasks with many inputs"):
             if kind in ("delayed", "bag"):  # whose results have no known size
                 widest = max(widest, widest_task(value.dask), key=lambda each: each[1])
         with guarded("looking for data in a graph"):
             embedded.append(embedded_data(value.dask if kind != "dataframe" else None))
-    persisted += 0 if computed.is_gathered else sum(results)
+    result, least = sum(each.most for each in results), sum(each.least for each in results)
+    persisted += 0 if computed.is_gathered else result
     fields |= {
-        "result_bytes": sum(results) or None,
+        "result_bytes": result or None,
+        "result_least_bytes": least if least < result else None,
+        "sources": sum(each.is_source for each in layers.values()),
         "kept_bytes": kept or None,
         "persisted_bytes": persisted or None,
         "widest_kind": widest[0] or None,
@@ -122,16 +126,18 @@ def computed_events(computed: Computed) -> Iterator[Event]:
 
 
 def _chosen(layers: Iterable[Step]) -> list[Step]:
-    """The steps whose tasks need most; and the one of each kind that needs most."""
+    """The steps whose tasks need most, the sources, and the one of each other kind that needs most."""
     by_need = sorted(layers, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
-    kinds = (
-        [each for each in by_need if each.is_source],
-        [each for each in by_need if each.is_source and not each.piece_bytes],
-        [each for each in by_need if each.by_key],
-        [each for each in by_need if each.is_opaque],
-        [each for each in by_need if each.name.startswith("rechunk") and not each.is_between],
+    sources = [each for each in by_need if each.is_source]
+    chosen = (
+        by_need[:_MOST_NEEDING],
+        sources[:_MOST_SOURCES],
+        [each for each in sources if not each.piece_bytes][:1],
+        [each for each in by_need if each.by_key][:1],
+        [each for each in by_need if each.is_opaque][:1],
+        [each for each in by_need if each.name.startswith("rechunk") and not each.is_between][:1],
     )
-    return list(dict.fromkeys([*by_need[:_MOST_NEEDING], *(each for kind in kinds for each in kind[:1])]))
+    return list(dict.fromkeys(each for steps in chosen for each in steps))
 
 
 def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:

@@ -1,38 +1,237 @@
-"""``workerdiag.fleet()``: the function that users call. It summarizes deaths in a fleet report."""
+"""``workerdiag.fleet()``: the function that users call. It summarizes deaths in a fleet report.
+
+Workers that were lost together are one observation, because the others add no information.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from ipaddress import ip_address
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
-from workerdiag.incidents.incident import is_deliberate_stop
-from workerdiag.model.diagnosis import Death
+from workerdiag.incidents import is_deliberate_stop
+from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.triage.fleet.collect import Collector, MergedDeaths, merge_tables
-from workerdiag.triage.fleet.count import (
-    JointLoss,
-    cause_shares,
-    cost_of,
-    count_after,
-    group_losses,
-    host_shares,
-    input_counts,
-    main_cause,
-    share_interval,
-    span_of,
-    unexplained,
+from workerdiag.triage.fleet.collect import WATCHED, Collector, MergedDeaths, merge_tables
+from workerdiag.triage.fleet.report import (
+    CauseShare,
+    HostShare,
+    InputCount,
+    Interval,
+    Package,
+    Period,
+    PeriodCount,
+    Unexplained,
+    VersionShare,
+    effective_size,
+    wilson_interval,
 )
-from workerdiag.triage.fleet.report import Package, Period, VersionShare
 from workerdiag.triage.fleet.show import FleetReport
-from workerdiag.triage.tables import DeathRow, InputRow
+from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
+
+#: Logs of unexplained deaths that are named.
+_URLS = 3
+
+#: Deaths on one cluster within seconds, from the same trouble; the earliest first.
+JointLoss = tuple[DeathRow, ...]
+#: The first and the last moment, in seconds since the epoch; None: not known.
+Span = tuple[float, float] | None
+
+
+def sure_cause(death: DeathRow) -> str | None:
+    """Return the cause of a death if it is likelier than not, else None."""
+    return death.cause if death.probability >= SURE_ENOUGH else None
+
+
+def main_cause(deaths: Iterable[DeathRow]) -> tuple[str | None, int]:
+    """Return the known cause of most of the deaths, and their number; None: no cause is known."""
+    known = Counter(cause for each in deaths if (cause := sure_cause(each)) is not None)
+    return min(known.items(), key=lambda each: (-each[1], each[0])) if known else (None, 0)
+
+
+def span_of(deaths: Iterable[DeathRow]) -> Span:
+    """Return the times of the first and the last death."""
+    times = [each.died_at for each in deaths if each.died_at is not None]
+    return (min(times), max(times)) if times else None
+
+
+def cost_of(deaths: Iterable[DeathRow]) -> tuple[float | None, int]:
+    """Return the lost compute seconds, and the number of deaths for which they are known."""
+    known = [each.lost_compute_s for each in deaths if each.lost_compute_s is not None]
+    return (sum(known), len(known)) if known else (None, 0)
+
+
+def share_interval(share: float, losses: Collection[JointLoss]) -> Interval:
+    """Return the interval of the *share* of all deaths in these losses."""
+    return wilson_interval(share, effective_size(map(len, losses)))
+
+
+def period_counts(deaths: Iterable[DeathRow], period: Period) -> tuple[PeriodCount, ...]:
+    """Return the number of deaths in each hour, day or week that had any."""
+    counts = Counter(_begin_of(each.died_at, period) for each in deaths if each.died_at is not None)
+    return tuple(PeriodCount(begin=begin, death_count=count) for begin, count in sorted(counts.items()))
+
+
+def host_of(death: DeathRow) -> str | None:
+    """Return the machine, unless its name is local: ``127.0.0.1`` means a different machine in each log."""
+    return death.host if death.host and not _names_itself(death.host) else None
+
+
+@lru_cache(maxsize=10_000)
+def _names_itself(host: str) -> bool:
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _begin_of(when: float, period: Period) -> str:
+    hour = datetime.fromtimestamp(when, UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0)
+    if period == "hour":
+        return hour.isoformat(timespec="minutes")
+    day = hour.date()
+    return (day - timedelta(days=day.weekday()) if period == "week" else day).isoformat()
+
+
+UNKNOWN_CAUSE = "Cause not known"
+
+
+def cause_shares(
+    losses: Sequence[JointLoss], titles: Mapping[str, str], half_at: float | None, period: Period
+) -> tuple[CauseShare, ...]:
+    """Return the causes of the deaths, most deaths first; unknown causes come last.
+
+    *titles* has the titles of causes by id; *half_at* is the middle of the time that the tables cover.
+    """
+    deaths: dict[str | None, list[DeathRow]] = {}
+    loss_counts: Counter[str | None] = Counter()
+    for loss in losses:
+        for each in loss:
+            deaths.setdefault(sure_cause(each), []).append(each)
+        loss_counts.update({sure_cause(each) for each in loss})
+    total = sum(map(len, deaths.values()))
+    shares = []
+    for cause in sorted(deaths, key=lambda each: (each is None, -len(deaths[each]), each or "")):
+        its = deaths[cause]
+        lost_compute_s, lost_known_count = cost_of(its)
+        first_at, last_at = span_of(its) or (None, None)
+        shares.append(
+            CauseShare(
+                cause=cause,
+                title=UNKNOWN_CAUSE if cause is None else titles.get(cause, cause),
+                family="" if cause is None else cause.partition(".")[0],
+                death_count=len(its),
+                share=len(its) / total,
+                interval=share_interval(len(its) / total, losses),
+                loss_count=loss_counts[cause],
+                host_count=len({host_of(each) for each in its} - {None}),
+                lost_compute_s=lost_compute_s,
+                lost_known_count=lost_known_count,
+                first_at=first_at,
+                last_at=last_at,
+                late_count=count_after(its, half_at),
+                periods=period_counts(its, period),
+            )
+        )
+    return tuple(shares)
+
+
+def count_after(deaths: Iterable[DeathRow], half_at: float | None) -> int:
+    """Return the number of deaths from the moment on; none if it or their times are not known."""
+    return sum(half_at is not None and each.died_at is not None and each.died_at >= half_at for each in deaths)
+
+
+def input_counts(inputs: Iterable[InputRow]) -> tuple[InputCount, ...]:
+    """Return the number of parts by status. A part that one of several triages could read did not fail."""
+    status_of: dict[tuple[str, int], InputStatus] = {}
+    for each in sorted(inputs, key=lambda row: row.status == "failed"):
+        status_of.setdefault((each.url, each.first_byte), each.status)
+    return tuple(
+        InputCount(status=each, count=count) for each, count in sorted(Counter(status_of.values()).items())
+    )
+
+
+def unexplained(deaths: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
+    """Return the groups of deaths without any likely cause, in logs from which a rule can be drafted."""
+    groups: dict[tuple[str, str], list[DeathRow]] = {}
+    for row in deaths:
+        if row.cause is None and not row.url.startswith(WATCHED):
+            groups.setdefault((row.case, _exit(row)), []).append(row)
+    found = (
+        Unexplained(
+            case=case, death_count=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:_URLS])
+        )
+        for (case, exit_), group in groups.items()
+    )
+    return tuple(sorted(found, key=lambda each: (-each.death_count, each.case, each.exit)))
+
+
+def _exit(row: DeathRow) -> str:
+    if row.signal is not None:
+        return f"signal {row.signal}"
+    return "unknown" if row.exit_code is None else f"status {row.exit_code}"
+
+
+def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:
+    """Return the hosts, most losses first."""
+    deaths: dict[str, list[DeathRow]] = {}
+    loss_counts: Counter[str] = Counter()
+    for loss in losses:
+        by_host = [(host, each) for each in loss if (host := host_of(each)) is not None]
+        loss_counts.update({host for host, _ in by_host})
+        for host, each in by_host:
+            deaths.setdefault(host, []).append(each)
+    return tuple(
+        HostShare(
+            host=host,
+            death_count=len(its),
+            loss_count=loss_counts[host],
+            share=loss_counts[host] / loss_counts.total(),
+            cause=cause,
+            cause_count=cause_count,
+        )
+        for host, its in sorted(deaths.items(), key=lambda each: (-loss_counts[each[0]], -len(each[1]), each[0]))
+        for cause, cause_count in [main_cause(its)]
+    )
+
+
+def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
+    """Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
+
+    A death without a time is a separate loss.
+    """
+    groups: dict[tuple[str, str], list[DeathRow]] = {}
+    for each in deaths:
+        groups.setdefault((each.run, each.case), []).append(each)
+    return tuple(tuple(members) for group in groups.values() for members in _split(sorted(group, key=_time)))
+
+
+def _split(deaths: Sequence[DeathRow]) -> list[list[DeathRow]]:
+    losses: list[list[DeathRow]] = []
+    begin = -inf
+    for each in deaths:
+        if each.died_at is not None and each.died_at - begin <= TOGETHER_S:
+            losses[-1].append(each)
+        else:
+            losses.append([each])
+            begin = each.died_at if each.died_at is not None else -inf
+    return losses
+
+
+def _time(death: DeathRow) -> float:
+    return death.died_at if death.died_at is not None else inf
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workerdiag.watch.feed.scheduler_feed import SchedulerFeed, open_feed
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
-__all__ = ["SchedulerFeed", "open_feed"]
+__all__ = ["SchedulerFeed"]

@@ -75,36 +75,39 @@ class Target:
         return status in ("closing", "closed")
 
 
-def read_target(target: object, *, name: str | None = None, security: object = None) -> Target:
+def read_target(target: object, name: str | None = None) -> Target:
     """Return the scheduler to ask.
 
     Args:
         target: A ``distributed.Client``, an address, the path of a scheduler file (``--scheduler-file``), or
             a callable that returns an address, called before each question.
         name: What people call the cluster; None: the name of its cluster object, else the address or path.
-        security: A ``distributed.Security``; None: that of the client, or of Dask's configuration.
 
     Raises:
         TypeError: It is something else, or a closed client.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
-        args = _connection_args(security)
-        return Target(cluster_name=name or target, find=lambda: target, connection_args=args, may_block=False)
+        return Target(
+            cluster_name=name or target,
+            find=lambda: target,
+            connection_args=_configured_args(),
+            may_block=False,
+        )
     if isinstance(target, str | Path):
         path = Path(target).expanduser()
         return Target(
             cluster_name=name or str(path),
             find=lambda: _address_in_file(path),
-            connection_args=_connection_args(security),
+            connection_args=_configured_args(),
         )
     if hasattr(target, "scheduler") and hasattr(target, "connection_args"):
-        return _of_client(target, name, security)
+        return _of_client(target, name)
     if callable(target):
         called = getattr(target, "__qualname__", type(target).__name__)
         return Target(
             cluster_name=name or f"scheduler of {called}",
             find=target,
-            connection_args=_connection_args(security),
+            connection_args=_configured_args(),
         )
     raise TypeError(
         "expected a Client, an address (tcp://host:8786), the path of a scheduler file, or a callable that "
@@ -112,7 +115,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
     )
 
 
-def _of_client(client: Any, name: str | None, security: object) -> Target:
+def _of_client(client: Any, name: str | None) -> Target:
     """Return the scheduler of a client. A cluster object knows its address even after it has moved."""
     cluster = getattr(client, "cluster", None)
     last = str(getattr(client.scheduler, "address", None) or "")
@@ -129,7 +132,7 @@ def _of_client(client: Any, name: str | None, security: object) -> Target:
     return Target(
         cluster_name=name or (own if own and not _RANDOM_NAME.fullmatch(own) else last),
         find=find,
-        connection_args=client.connection_args if security is None else _connection_args(security),
+        connection_args=client.connection_args,
         cluster=cluster,
         may_block=False,
     )
@@ -152,12 +155,10 @@ def _address_in_file(path: Path) -> str:
     return address
 
 
-def _connection_args(security: Any) -> Mapping[str, object]:
-    if security is None:
-        from distributed.security import Security
+def _configured_args() -> Mapping[str, object]:
+    from distributed.security import Security
 
-        security = Security()  # type: ignore[no-untyped-call]
-    args: Mapping[str, object] = security.get_connection_args("client")
+    args: Mapping[str, object] = Security().get_connection_args("client")  # type: ignore[no-untyped-call]
     return args
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
-from attrs import evolve
+from attrs import evolve, field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.incident import WatchedDeath
-from workerdiag.incidents.judge import records_about
+from workerdiag.incidents import WatchedDeath, records_about
 from workerdiag.model.dask import Client, Method, Reply, is_disallowed
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.cluster import ClusterSource, queries, state
 from workerdiag.sources.cluster.event_evidence import event_evidence
@@ -23,10 +24,77 @@ from workerdiag.sources.cluster.queries import Asker, answer_in_time
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.connection import LATE_S, Connection
-from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, with_farewell
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.wire import DEATH_TOPIC
 from workerdiag.wire.recorded_death import ClusterFigures, removal_id
+
+
+@frozen(kw_only=True)
+class Cursor:
+    """The position up to which the deaths of a cluster were read."""
+
+    #: Identifies the run of the scheduler: a restarted one counts from the beginning.
+    epoch: str
+    #: Number of the last death or event read, as the scheduler counts them.
+    position: int = 0
+
+
+@frozen(kw_only=True)
+class FeedBatch:
+    """The result of one question to a scheduler, its recorder, or of reading its events."""
+
+    cursor: Cursor
+    #: The scheduler's clock, in seconds since the epoch.
+    now: float
+    #: Oldest first.
+    deaths: tuple[WatchedDeath, ...] = ()
+    #: Ids of those without a report of a nanny.
+    unreported: frozenset[str] = frozenset()
+    #: Number of deaths or events that were overwritten unread.
+    missed_count: int = 0
+    figures: ClusterFigures = field(factory=ClusterFigures)
+    #: New evidence of a standstill; empty without one.
+    standstill: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
+    #: Why the scheduler closes; None: it does not.
+    closing_reason: str | None = None
+    #: The journal of the scheduler; None: none, or not known.
+    journal: str | None = None
+
+
+@frozen(kw_only=True)
+class StoredDeaths:
+    """The journal of a scheduler that is gone."""
+
+    #: Oldest first.
+    deaths: tuple[WatchedDeath, ...] = ()
+    #: Number of further deaths, too many to read; some may be known.
+    missed_count: int = 0
+
+
+#: A closing scheduler answers all questions, and then closes all connections; the answer may arrive later.
+_GRACE_S = 0.05
+#: Longest wait for a farewell, in seconds: the question lasts this long even if its asker is gone.
+LISTEN_S = 10.0
+
+_T = TypeVar("_T")
+
+
+async def with_farewell(asking: Awaitable[_T], listening: Awaitable[Reply]) -> tuple[_T, str | None]:
+    """Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
+
+    It answers *listening* with its ``closing_reason`` as soon as it closes: programs often end soon after a death.
+    """
+    heard = asyncio.ensure_future(listening)
+    try:
+        found = await asking
+        done, _ = await asyncio.wait({heard}, timeout=_GRACE_S)
+    finally:
+        heard.cancel()
+    if not done or heard.cancelled() or heard.exception() is not None:
+        return found, None
+    reason = heard.result().get("closing_reason")
+    return found, None if reason is None else str(reason)
+
 
 #: Maximum removals in a batch, which are shortened in one step on the scheduler's event loop.
 _MOST = 50
@@ -59,13 +127,12 @@ def removed_worker(
 class EventReader:
     """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
 
-    Without a cursor, it returns the removals of the last *lookback_s* seconds.
+    Without a cursor, it returns the removals of the last `RECENT_S` seconds.
     """
 
-    def __init__(self, client: Connection, *, lookback_s: float) -> None:
+    def __init__(self, client: Connection) -> None:
         self._client = client
-        self._lookback_s = lookback_s
-        self._perishable = PerishableEvidence(client)
+        self.perishable = PerishableEvidence(client)
         self._plain = PlainEvents(client)
         #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
@@ -78,7 +145,7 @@ class EventReader:
         Raises:
             TimeoutError: The scheduler does not answer in time.
         """
-        wait_s = 0.0 if self.is_behind else wait_s
+        wait_s = 0.0 if self.perishable.is_behind else wait_s
         ask = partial(self._reply, after, wait_s=wait_s)
         kind, reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
         if reply["has_recorder"] and or_recorder:
@@ -98,8 +165,8 @@ class EventReader:
         self, deaths: Sequence[WatchedDeath], reply: LookReply
     ) -> tuple[tuple[WatchedDeath, ...], str | None]:
         """Return the deaths with evidence, and why the scheduler closes if it begins to meanwhile."""
-        asking = self.with_evidence(deaths, known_events=self._plain.entries)
-        is_short = not self.is_behind and all(each.is_expected for each in deaths)
+        asking = self.perishable.ask(deaths, known_events=self._plain.entries)
+        is_short = not self.perishable.is_behind and all(each.is_expected for each in deaths)
         if is_short or not self._can_look:
             return await asking, None
         request: LookRequest = {
@@ -111,22 +178,6 @@ class EventReader:
         }
         ask: Method = getattr(self._client.scheduler, LOOK)
         return await with_farewell(asking, ask(wanted=request))
-
-    async def with_evidence(
-        self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
-    ) -> tuple[WatchedDeath, ...]:
-        """Return the deaths, unexpected ones with the evidence that the scheduler and its nannies still have.
-
-        At most a dozen are asked about at a time. The others are returned again when their evidence is known.
-        """
-        wanted = [each for each in deaths if not each.is_expected]
-        told = await self._perishable.ask(wanted, known_events=known_events)
-        return tuple({each.id: each for each in (*deaths, *told)}.values())
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether deaths wait to be asked about, so that the next question must not wait."""
-        return self._perishable.is_behind
 
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
         if self._can_look is None:
@@ -156,7 +207,7 @@ class EventReader:
             scheduler_id=scheduler_id if is_usable else "",
             wait_s=wait_s,
             most=_MOST,
-            lookback_s=self._lookback_s if after is None else None,
+            lookback_s=RECENT_S if after is None else None,
         )
 
 
@@ -272,12 +323,14 @@ class PerishableEvidence:
     async def ask(
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
     ) -> tuple[WatchedDeath, ...]:
-        """Return the *deaths*, the first dozen with evidence, and earlier ones that waited; takes seconds.
+        """Return the *deaths*, and earlier ones that waited, with what the scheduler and nannies still have.
 
-        Without *known_events*, the scheduler is asked for its events of ``all``.
+        A dozen is asked about at a time, which takes seconds; the others are returned again when their evidence
+        is known. Nothing is asked about expected ones. Without *known_events*, the scheduler is asked for its
+        events of ``all``.
         """
         for each in deaths:
-            if each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
+            if not each.is_expected and each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
                 self._waiting[each.id] = each
         asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: _PER_ROUND * _MAX_ROUNDS]]
         await self._ask_rounds(asked, {"events all": known_events} if known_events else {})

@@ -29,7 +29,7 @@ from workerdiag.errors import (
     utf8_safe,
 )
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import watched_deaths
+from workerdiag.incidents import watched_deaths
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
@@ -37,9 +37,8 @@ from workerdiag.recorder.journal import MAX_FILE_BYTES, MAX_OBJECTS
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.recorder.records import RecordParser
-from workerdiag.watch.feed.connection import LATE_S, Connection, Target, read_target
-from workerdiag.watch.feed.events import EventReader
-from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, StoredDeaths, with_farewell
+from workerdiag.watch.feed.connection import LATE_S, Connection, read_target
+from workerdiag.watch.feed.events import LISTEN_S, Cursor, EventReader, FeedBatch, StoredDeaths, with_farewell
 from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.plain import from_plain
@@ -66,25 +65,16 @@ class SchedulerFeed:
     another epoch: everything that it knows is returned.
 
     Args:
-        target: The scheduler.
-        journal: Where the scheduler appends its records, if it does not say so itself, or not as seen from
-            here: a path or an fsspec URL (``workerdiag.recorder.append-to``).
-        lookback_s: Without a cursor, deaths of the last seconds are returned, at most this many.
-        standstill_s: Seconds of waiting tasks, while nothing runs, after which there is a standstill.
+        target: What `read_target` takes.
+        name: What people call the cluster; None: the name of its cluster object, else the address or path.
+
+    Raises:
+        TypeError: The target is something else.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        *,
-        journal: str | None = None,
-        lookback_s: float = RECENT_S,
-        standstill_s: float = STANDSTILL_S,
-    ) -> None:
-        self._target = target
-        self._journal = journal
-        self._lookback_s = lookback_s
-        self._standstill = StandstillWatch(least_s=standstill_s)
+    def __init__(self, target: object, *, name: str | None = None) -> None:
+        self._target = read_target(target, name)
+        self._standstill = StandstillWatch()
         self._connection: Connection | None = None
         self._events: EventReader | None = None
         self._peer = PeerCheck()
@@ -141,11 +131,11 @@ class SchedulerFeed:
         """
         last = self._last_words.get(after.epoch) if after is not None else None
         said = [last] if last is not None else reversed(self._last_words.values())
-        journal = self._journal or next((each.journal for each in said if each.journal), None)
+        journal = next((each.journal for each in said if each.journal), None)
         if journal is None:
             return StoredDeaths()
         since = None if last is None else last.now - _OVERLAP_S
-        lookback_s = self._lookback_s if after is None else _UNKNOWN_S
+        lookback_s = RECENT_S if after is None else _UNKNOWN_S
         read = partial(read_journal, journal, since=since, lookback_s=lookback_s)
         try:
             return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
@@ -164,7 +154,7 @@ class SchedulerFeed:
             await self.close()
         if self._connection is None or self._events is None:
             self._connection = Connection(address, self._target.connection_args, self._target.cluster)
-            self._events = EventReader(self._connection, lookback_s=self._lookback_s)
+            self._events = EventReader(self._connection)
         return self._connection, self._events
 
     async def _look(
@@ -177,18 +167,18 @@ class SchedulerFeed:
             look = await events.look(after, wait_s=wait_s, or_recorder=or_recorder)
             if look is not None:
                 return look
-        wait_s = 0.0 if events.is_behind else wait_s
+        wait_s = 0.0 if events.perishable.is_behind else wait_s
         try:
-            look = await look_at_recorder(connection, after, wait_s=wait_s, lookback_s=self._lookback_s)
+            look = await look_at_recorder(connection, after, wait_s=wait_s)
         except NoRecorderError:
             self._is_recorded, self._is_unknown_recorder = False, not was_recorded
             return await self._look(connection, events, after, wait_s=0.0)
         self._is_recorded = True
         unreported = [each for each in look.deaths if each.id in look.unreported]
         reported = {each.id: each for each in look.deaths if each.id not in look.unreported}
-        if not unreported and not events.is_behind:
+        if not unreported and not events.perishable.is_behind:
             return look
-        asking, listening = events.with_evidence(unreported), listen_to_recorder(connection, look.cursor)
+        asking, listening = events.perishable.ask(unreported), listen_to_recorder(connection, look.cursor)
         asked, farewell = await with_farewell(asking, listening)
         told = {each.id: each for each in asked}
         deaths = {**told, **reported}  # a report that a nanny sent meanwhile has more
@@ -221,26 +211,6 @@ class SchedulerFeed:
     def _raise_if_ended(self, address: str) -> None:
         if self._ended_address == address or self._target.is_closed:
             raise ClusterEndedError(address)
-
-
-def open_feed(
-    target: object,
-    *,
-    name: str | None = None,
-    journal: str | None = None,
-    security: object = None,
-    lookback_s: float = RECENT_S,
-    standstill_s: float = STANDSTILL_S,
-) -> SchedulerFeed:
-    """Return the feed of a cluster, by the arguments of `read_target` and of `SchedulerFeed`.
-
-    It connects at the first question, and raises nothing before that.
-
-    Raises:
-        TypeError: The target is something else.
-    """
-    found = read_target(target, name=name, security=security)
-    return SchedulerFeed(found, journal=journal, lookback_s=lookback_s, standstill_s=standstill_s)
 
 
 #: Number of the newest messages to keep while reading all: some 6 MB, and seconds to compare them.
@@ -325,8 +295,8 @@ class NoRecorderError(Exception):
     """The scheduler does not record, or has an unknown version of the recorder."""
 
 
-async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> FeedBatch:
-    """Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
+async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float) -> FeedBatch:
+    """Return the deaths after a cursor; without one, those of the last `RECENT_S` seconds.
 
     Raises:
         NoRecorderError: There is no recorder any more.
@@ -337,7 +307,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         since=after.position if after is not None else 0,
         epoch=after.epoch if after is not None else "",
         wait_s=wait_s,
-        lookback_s=lookback_s if after is None else None,
+        lookback_s=RECENT_S if after is None else None,
     )
     try:
         reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
@@ -463,15 +433,13 @@ _AGAIN_S = 60.0
 
 
 class StandstillWatch:
-    """Remembers since when work has stood still; for *least_s* seconds workers may be on their way."""
+    """Remembers since when work has stood still; for `STANDSTILL_S` seconds workers may be on their way."""
 
-    def __init__(self, *, least_s: float) -> None:
-        self._least_s = least_s
+    def __init__(self) -> None:
         #: Time of the last answer, by the scheduler's clock.
         self._now = 0.0
         self._since: float | None = None
         self._asked_at: float | None = None
-        self._evidence: tuple[Evidence, ...] = ()
 
     @property
     def due_in_s(self) -> float | None:
@@ -481,23 +449,19 @@ class StandstillWatch:
         """
         if self._since is None or self._asked_at is not None:
             return None
-        return max(0.0, self._least_s - (self._now - self._since))
+        return max(0.0, STANDSTILL_S - (self._now - self._since))
 
     async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
-        """Return the evidence of a standstill, collected once a minute; empty without one."""
+        """Return the evidence of a standstill once a minute; empty in between, and without one."""
         self._now = now
         if not stands_still(figures):
             self._since = self._asked_at = None
-            self._evidence = ()
             return ()
-        if self._since is None:
-            self._since = now
-        if now - self._since < self._least_s:
+        self._since = now if self._since is None else self._since
+        if now - self._since < STANDSTILL_S or (self._asked_at is not None and now - self._asked_at < _AGAIN_S):
             return ()
-        if self._asked_at is None or now - self._asked_at >= _AGAIN_S:
-            self._asked_at = now
-            self._evidence = tuple(await ClusterSource(client).collect_async(budget_s=_ASK_S))
-        return self._evidence
+        self._asked_at = now
+        return tuple(await ClusterSource(client).collect_async(budget_s=_ASK_S))
 
 
 def stands_still(figures: ClusterFigures) -> bool:

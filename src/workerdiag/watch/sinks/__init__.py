@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from workerdiag.watch.sinks.base import Sink
 
 
 class SinkKind(NamedTuple):
@@ -22,3 +28,26 @@ SHIPPED = (
     SinkKind("webhook", "URL", "Post signed JSON.", "webhook"),
     SinkKind("notify", "URL", "Send through Apprise: workerdiag[notify].", "apprise_url"),
 )
+
+#: Before the name of a variable that holds the value: ``env:HOOK_URL`` keeps a token out of ``ps``.
+_FROM_ENVIRONMENT = "env:"
+
+
+def sinks_of(options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ) -> tuple[Sink, ...]:
+    """Return a sink for each value of each option, e.g. ``{"slack": ["#dask", "env:HOOK_URL"]}``.
+
+    Secrets are in the *environment*.
+
+    Raises:
+        SinkSetupError: One of them cannot work so.
+    """
+    return tuple(_sink_of(kind, value, environment) for kind in SHIPPED for value in options.get(kind.name, ()))
+
+
+def _sink_of(kind: SinkKind, value: str, environment: Mapping[str, str]) -> Sink:
+    from workerdiag.watch.sinks.base import environment_variable
+
+    if value.startswith(_FROM_ENVIRONMENT):
+        value = environment_variable(kind.name, environment, value.removeprefix(_FROM_ENVIRONMENT))
+    sink: Sink = import_module(f"workerdiag.watch.sinks.{kind.module}").from_option(value, environment)
+    return sink

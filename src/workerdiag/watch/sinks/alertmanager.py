@@ -13,11 +13,11 @@ from math import isfinite
 
 from attrs import field, frozen
 
-from workerdiag.errors import utf8_safe
-from workerdiag.incidents.incident import BLIND_KEY
+from workerdiag.incidents import BLIND_KEY
+from workerdiag.rendering.wording import clip
 from workerdiag.watch.case import WatchedCase
-from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
-from workerdiag.watch.sinks.notice_parts import is_web_address, line
+from workerdiag.watch.notices import clean, is_web_address
+from workerdiag.watch.sinks.base import TIMEOUT_S, Delivery, endpoint_of, name_field, sink_name, url_given
 
 #: Alertmanager keeps alerts in memory only: they are sent again after this time, in seconds.
 REPEAT_S = 60.0
@@ -35,7 +35,7 @@ class AlertmanagerSink:
 
     url: str = field(repr=False, validator=url_given("alertmanager", _REMEDY))
     name: str = name_field("alertmanager", lambda sink: sink_name("alertmanager", sink.url))
-    timeout_s: float = timeout_field("alertmanager")
+    timeout_s: float = TIMEOUT_S
     #: Seconds after which the last notice of each open case is delivered again.
     repeat_s: float = REPEAT_S
     #: Seconds since the epoch.
@@ -48,13 +48,7 @@ class AlertmanagerSink:
         alerts = [alert_of(delivery.notice, labels, self.clock())]
         if before and before != labels:
             alerts.append(_ended(alerts[0], before, self.clock()))
-        endpoint = Endpoint(
-            sink=self.name,
-            url=f"{self.url.rstrip('/')}/api/v2/alerts",
-            timeout_s=self.timeout_s,
-            remedy=_REMEDY,
-            secrets=(self.url,),
-        )
+        endpoint = endpoint_of(self, f"{self.url.rstrip('/')}/api/v2/alerts", _REMEDY, self.url)
         endpoint.post(json.dumps(alerts).encode(), {"Content-Type": "application/json"})
         return {"labels": json.dumps(labels)}
 
@@ -71,7 +65,7 @@ def labels_of(notice: WatchedCase) -> Mapping[str, str]:
         "blame": notice.blame,
         "cluster": notice.cluster,
     }
-    return {name: line(utf8_safe(value), 200) or "-" for name, value in labels.items()}
+    return {name: clip(clean(value), 200) or "-" for name, value in labels.items()}
 
 
 def alert_of(notice: WatchedCase, labels: Mapping[str, str], now: float) -> Mapping[str, object]:
@@ -82,8 +76,8 @@ def alert_of(notice: WatchedCase, labels: Mapping[str, str], now: float) -> Mapp
     return {
         "labels": labels,
         "annotations": {
-            "summary": utf8_safe(notice.title),
-            "description": utf8_safe(notice.text),
+            "summary": notice.title,
+            "description": notice.text,
             **({"runbook_url": links["cause"]} if "cause" in links else {}),
         },
         "startsAt": _time(min(begin, now)),

@@ -14,15 +14,14 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
+    TIMEOUT_S,
     Delivery,
     DeliveryError,
     SinkSetupError,
     name_field,
     sink_name,
-    timeout_field,
     without_secrets,
 )
-from workerdiag.watch.sinks.notice_parts import card_of
 
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyType
@@ -66,7 +65,7 @@ class AppriseSink:
 
     url: str = field(repr=False, validator=_url_given)
     name: str = name_field("notify", lambda sink: sink_name("notify", sink.url, _kind_of(sink.url)))
-    timeout_s: float = timeout_field("notify")
+    timeout_s: float = TIMEOUT_S
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Send it; nothing is noted for the next time."""
@@ -80,12 +79,11 @@ class AppriseSink:
         return {}
 
     def _notify(self, notice: WatchedCase) -> str:
-        card = card_of(notice)
         service = _service_of(self.url)
         with _Warnings() as warnings:
             result = service.notify(
-                title=without_mentions(card.title),
-                body=without_mentions(card.body_text()),
+                title=without_mentions(notice.title),
+                body=without_mentions(notice.text.partition("\n")[2]),
                 notify_type=_type_of(notice.reason),
                 body_format="text",
             )

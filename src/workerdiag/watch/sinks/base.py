@@ -43,7 +43,11 @@ class Delivery:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time."""
+    """A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time.
+
+    With an attribute ``repeat_s``, for a receiver that forgets, the last notice of each open case is delivered
+    again after so many seconds.
+    """
 
     @property
     def name(self) -> str:
@@ -55,15 +59,6 @@ class Sink(Protocol):
         Raises:
             DeliveryError: It could not be sent. Any other exception counts as one that may be tried again.
         """
-
-
-@runtime_checkable
-class RepeatingSink(Sink, Protocol):
-    """A sink whose receiver forgets: the last notice of each open case is delivered again and again."""
-
-    @property
-    def repeat_s(self) -> float:
-        """Seconds between two such deliveries."""
 
 
 @define
@@ -116,24 +111,14 @@ Validator = Callable[[object, object, Any], None]
 _UNUSABLE = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
-def secret_given(sink: str, what: str, remedy: str) -> Validator:
-    """A validator: a token or key that can be sent in a header."""
+def text_given(sink: str, what: str, remedy: str, *, is_secret: bool = False) -> Validator:
+    """A validator: one line of text that is not empty; a secret can be sent in a header."""
 
     def check(_sink: object, _field: object, value: object) -> None:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value.strip():
             raise SinkSetupError(sink, f"{what} is empty", remedy)
-        if _UNUSABLE.search(value):
-            raise SinkSetupError(sink, f"{what} has blanks or characters beyond ASCII in it", remedy)
-
-    return check
-
-
-def text_given(sink: str, what: str, remedy: str) -> Validator:
-    """A validator: a text of one line that is not empty."""
-
-    def check(_sink: object, _field: object, value: object) -> None:
-        if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise SinkSetupError(sink, f"{what} is empty or not a single line of text", remedy)
+        if _UNUSABLE.search(value) if is_secret else not value.isprintable():
+            raise SinkSetupError(sink, f"{what} has blanks or characters in it that it may not have", remedy)
 
     return check
 
@@ -164,21 +149,6 @@ def _url_problem(url: object) -> str:
     if not parts.hostname:
         return "names no host"
     return "has a user or a password before the host" if "@" in parts.netloc else ""
-
-
-def positive(sink: str, what: str) -> Validator:
-    """A validator: a number of seconds above 0."""
-
-    def check(_sink: object, _field: object, value: object) -> None:
-        if not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise SinkSetupError(sink, f"{what} is {value!r}", "give a number of seconds above 0")
-
-    return check
-
-
-def timeout_field(sink: str) -> float:
-    """A sink's field ``timeout_s``."""
-    return field(default=TIMEOUT_S, validator=positive(sink, "timeout_s"))
 
 
 def name_field(sink: str, name_of: Callable[[Any], str]) -> str:
@@ -298,11 +268,9 @@ class Endpoint:
         return without_secrets(text, *self.secrets)
 
 
-def endpoint_of(sink: Any, remedy: str, *secrets: str) -> Endpoint:
-    """Return where a sink with a ``url`` posts to; no message shows the URL."""
-    return Endpoint(
-        sink=sink.name, url=sink.url, timeout_s=sink.timeout_s, remedy=remedy, secrets=(sink.url, *secrets)
-    )
+def endpoint_of(sink: Any, url: str, remedy: str, *secrets: str) -> Endpoint:
+    """Return where a sink posts to; no message shows the *secrets*."""
+    return Endpoint(sink=sink.name, url=url, timeout_s=sink.timeout_s, remedy=remedy, secrets=secrets)
 
 
 def without_secrets(text: str, *secrets: str) -> str:

@@ -13,21 +13,21 @@ from typing import NoReturn
 from attrs import define, field, frozen
 
 from workerdiag.watch.case import WatchedCase
+from workerdiag.watch.notices import is_web_address
 from workerdiag.watch.sinks.base import (
+    TIMEOUT_S,
     Delivery,
     DeliveryError,
     Endpoint,
     endpoint_of,
     name_field,
-    secret_given,
     sink_name,
     text_given,
-    timeout_field,
     url_given,
 )
-from workerdiag.watch.sinks.notice_parts import Card, card_of, line
 
 API = "https://slack.com/api/"
+_URL_REMEDY = "create a new incoming webhook in the settings of the Slack app"
 _TOKEN_REMEDY = "set SLACK_TOKEN to a bot token, xoxb-..., that may chat:write"  # noqa: S105  no token
 #: The message to edit cannot be edited any more, but another can be posted
 #: (https://docs.slack.dev/reference/methods/chat.update#errors).
@@ -70,9 +70,9 @@ class SlackSink:
 
     #: ``#dask`` or an id, ``C012AB3CD``.
     channel: str = field(validator=text_given("slack", "the channel", "give #name or an id"))
-    token: str = field(repr=False, validator=secret_given("slack", "the token", _TOKEN_REMEDY))
+    token: str = field(repr=False, validator=text_given("slack", "the token", _TOKEN_REMEDY, is_secret=True))
     name: str = name_field("slack", lambda sink: f"slack:{sink.channel}")
-    timeout_s: float = timeout_field("slack")
+    timeout_s: float = TIMEOUT_S
     #: For GovSlack, ``https://slack-gov.com/api/``.
     api: str = field(default=API, validator=url_given("slack", "leave `api` out"))
 
@@ -95,13 +95,7 @@ class SlackSink:
         return {"channel": str(answer.get("channel", "")), "ts": str(answer.get("ts", ""))}
 
     def _call(self, method: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        endpoint = Endpoint(
-            sink=self.name,
-            url=f"{self.api.rstrip('/')}/{method}",
-            timeout_s=self.timeout_s,
-            remedy=_TOKEN_REMEDY,
-            secrets=(self.token,),
-        )
+        endpoint = endpoint_of(self, f"{self.api.rstrip('/')}/{method}", _TOKEN_REMEDY, self.token)
         body = json.dumps(arguments, separators=(",", ":")).encode()
         said = endpoint.post(body, {**_JSON, "Authorization": f"Bearer {self.token}"})
         try:
@@ -130,11 +124,11 @@ class SlackUrlSink:
         validator=url_given("slack", "give the webhook's address, https://hooks.slack.com/services/..."),
     )
     name: str = name_field("slack", lambda sink: sink_name("slack", sink.url.rpartition("/")[0]))
-    timeout_s: float = timeout_field("slack")
+    timeout_s: float = TIMEOUT_S
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
-        endpoint = endpoint_of(self, "create a new incoming webhook in the settings of the Slack app")
+        endpoint = endpoint_of(self, self.url, _URL_REMEDY, self.url)
         notice = delivery.notice
         message = {"text": slack_text(notice), "blocks": slack_blocks(notice), **_PLAIN}
         endpoint.post(json.dumps(message, separators=(",", ":")).encode(), _JSON)
@@ -170,36 +164,33 @@ def _metadata(delivery_id: str, notice: WatchedCase) -> Mapping[str, object]:
     payload = {"delivery_id": delivery_id, "case_id": notice.id, "reason": notice.reason}
     return {
         "event_type": "workerdiag_notice",
-        "event_payload": {name: line(value) for name, value in payload.items()},
+        "event_payload": payload,
     }
 
 
 #: A block, or an element of one, as JSON.
 Block = dict[str, object]
 
-#: https://docs.slack.dev/reference/block-kit/blocks: 50 blocks a message, 3,000 characters a text. A card's
-#: texts are shorter, and a message has at most five blocks.
-MAX_BLOCKS = 50
+#: Characters of a text (https://docs.slack.dev/reference/block-kit/blocks); the lines of a notice are shorter.
 MAX_TEXT_CHARS = 3_000
 
 
 def slack_blocks(notice: WatchedCase) -> list[Block]:
     """The whole notice, for ``chat.postMessage(blocks=...)``."""
-    card = card_of(notice)
-    parts = [[_section([_piece(card.title, bold=True), _piece(f"\n{card.reason}", italic=True)])]]
-    if card.text:
-        parts.append([_section([_piece(card.text)])])
-    parts.append([_section(_fact_lines(card))])
-    if card.advice:
-        items = [_section([_piece(sentence)]) for sentence in card.advice]
-        parts.append([{"type": "rich_text_list", "style": "bullet", "elements": items}])
-    ways = [*_link_section(card), *_commands(card)]
-    return [_block(each) for each in ([*parts, ways] if ways else parts)]
+    elements = [_piece(notice.title, bold=True)]
+    for line in notice.text.splitlines()[1:]:
+        label, colon, value = line.partition(": ")
+        if not colon:
+            elements.append(_piece(f"\n{line}"))
+        else:
+            is_link = value in notice.links.values() and is_web_address(value)
+            elements += [_piece(f"\n{label}: ", bold=True), _link(value) if is_link else _piece(value)]
+    return [_block(elements)]
 
 
 def slack_reply_blocks(notice: WatchedCase) -> list[Block]:
     """What changed, for the thread of the case's message."""
-    return [_block([_section([_piece(card_of(notice).title)])])]
+    return [_block([_piece(notice.title)])]
 
 
 def slack_text(notice: WatchedCase) -> str:
@@ -207,41 +198,19 @@ def slack_text(notice: WatchedCase) -> str:
 
     It is escaped as https://docs.slack.dev/messaging/formatting-message-text asks.
     """
-    return html.escape(card_of(notice).title, quote=False)
-
-
-def _fact_lines(card: Card) -> list[Block]:
-    elements = []
-    for at, (label, value) in enumerate(card.facts):
-        elements += [_piece(f"{chr(10) if at else ''}{label}: ", bold=True), _piece(value or "-")]
-    return elements
-
-
-def _link_section(card: Card) -> list[Block]:
-    elements: list[Block] = []
-    for label, address in card.links:
-        elements += [{"type": "link", "url": address, "text": label}, _piece("\n")]
-    return [_section(elements[:-1])] if elements else []
-
-
-def _commands(card: Card) -> list[Block]:
-    elements: list[Block] = []
-    for label, command in card.commands:
-        elements.append(_section([_piece(f"{label}:")]))
-        elements.append({"type": "rich_text_preformatted", "elements": [_piece(command)]})
-    return elements
+    return html.escape(notice.title, quote=False)
 
 
 def _block(elements: list[Block]) -> Block:
-    return {"type": "rich_text", "elements": elements}
-
-
-def _section(elements: list[Block]) -> Block:
-    return {"type": "rich_text_section", "elements": elements}
+    return {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": elements}]}
 
 
 def _piece(text: str, **style: bool) -> Block:
     return {"type": "text", "text": text, **({"style": style} if style else {})}
+
+
+def _link(address: str) -> Block:
+    return {"type": "link", "url": address, "text": address}
 
 
 #: Variable of the environment with the bot's token.

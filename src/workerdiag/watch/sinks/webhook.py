@@ -17,19 +17,20 @@ from attrs import asdict, field, frozen
 from workerdiag.errors import utf8_safe
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
+    TIMEOUT_S,
     Delivery,
     endpoint_of,
     environment_variable,
     name_field,
-    secret_given,
     sink_name,
-    timeout_field,
+    text_given,
     url_given,
 )
 
 #: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
 TOLERANCE_S = 300.0
 _ENCODED = "whsec_"
+_REFUSED_REMEDY = "check the URL and the secret of the webhook"
 _SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
 #: Of the body's format; one more when a reader of the old one would misread it.
 SCHEMA = 1
@@ -51,16 +52,16 @@ class WebhookSink:
 
     url: str = field(repr=False, validator=url_given("webhook", "give the address of the receiver, https://..."))
     #: Text, or ``whsec_`` and Base64.
-    secret: str = field(repr=False, validator=secret_given("webhook", "the secret", _SECRET_REMEDY))
+    secret: str = field(repr=False, validator=text_given("webhook", "the secret", _SECRET_REMEDY, is_secret=True))
     name: str = name_field("webhook", lambda sink: sink_name("webhook", sink.url))
-    timeout_s: float = timeout_field("webhook")
+    timeout_s: float = TIMEOUT_S
     #: Seconds since the epoch.
     clock: Callable[[], float] = field(default=time.time, repr=False)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
         body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
-        endpoint = endpoint_of(self, "check the URL and the secret of the webhook", self.secret)
+        endpoint = endpoint_of(self, self.url, _REFUSED_REMEDY, self.url, self.secret)
         endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
         return {}
 

@@ -1,0 +1,1 @@
+"""A kit with what ran when a worker died, and its replay in processes of their own."""
