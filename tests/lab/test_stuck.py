@@ -49,6 +49,24 @@ def test_a_task_that_nobody_has_submitted_is_no_all_clear(lab):
     assert waits.status == "pending"
 
 
+def test_an_error_that_never_reaches_the_client_is_read_from_the_scheduler(lab):
+    """A function that calls itself without end: its error cannot be pickled, and some releases wait for ever."""
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+
+    def countdown(number):
+        return countdown(number - 1)
+
+    future = client.submit(countdown, 1, key="countdown")
+    with pytest.raises((TimeoutError, RecursionError)) as caught:
+        future.result(timeout=8)
+    if isinstance(caught.value, TimeoutError):
+        diagnosis = workerdiag.explain(caught.value, client)
+        assert named_cause(diagnosis) == "exception.deserialization"
+        assert "RecursionError" in diagnosis.top.mitigations[0].do
+
+
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [

@@ -250,7 +250,7 @@ def test_tasks_that_fail_for_want_of_workers_tell_of_a_standstill(text, cause):
 
 def test_that_tasks_wait_ends_no_worker():
     """A worker is lost, and then tasks wait for one that fits them: that is no cause of its death."""
-    waits = Event(topic="task-state", fields={"state": "no-worker", "restrictions": "gpu", "count": 2})
+    waits = Event(topic="task-state", fields={"state": "no-worker", "restrictions": "resource gpu=1", "count": 2})
     removal = {"action": "remove-worker", "worker": WORKER, "expected": False}
     lost = Event(topic="all", fields=removal, when=1795255323.0, identity=Identity(worker=WORKER))
     found = explain(sources=[FixedSource((lost, waits))])

@@ -41,7 +41,7 @@ from workerdiag.sources.cluster.snapshot import (
     snapshot_events,
     take_snapshot,
 )
-from workerdiag.sources.cluster.state import ClusterState, state_events, task_state_events
+from workerdiag.sources.cluster.state import ClusterState, state_events, task_state_events, undelivered_errors
 from workerdiag.sources.cluster.workers import (
     cluster_object_events,
     version_conflict_events,
@@ -159,6 +159,22 @@ def test_a_task_behind_others_waits_for_its_turn():
     )
     found = judged(standing, others=[GAVE_UP])
     assert (found.top.id, found.blame.verdict) == ("standstill.still-running", "nobody")
+
+
+@pytest.mark.parametrize(("status", "told"), [("pending", 1), ("error", 0)])
+def test_an_error_that_the_client_could_not_read_is_told(status, told):
+    """The scheduler says that the task failed, and its future still waits: the client failed to restore the error."""
+    counts = {
+        "tasks": [{"key": "('f', 0)", "state": "erred", "awaited": True, "error": "RecursionError('too deep')"}]
+    }
+    client = SimpleNamespace(futures={("f", 0): SimpleNamespace(status=status)})
+    events = list(undelivered_errors(counts, client))
+    assert len(events) == told
+    if told:
+        found = diagnose([*events, GAVE_UP], BOOK)
+        assert found.top is not None
+        assert found.top.id == "exception.deserialization"
+        assert "RecursionError('too deep')" in found.top.mitigations[0].do
 
 
 def test_a_silent_worker_beside_one_that_is_heard_of_lives():

@@ -119,6 +119,15 @@ def awaited_tasks(counts: Reply) -> list[Reply]:
     return [each for each in awaited if each["state"] in ("processing", *_WAITING)][:_MAX_AWAITED]
 
 
+def undelivered_errors(counts: Reply, client: Client) -> Iterator[Event]:
+    """Yield one event for each failed task whose future still waits: the client could not read the error."""
+    for task in counts.get("tasks", ()):
+        if task.get("awaited") and task["state"] == "erred":
+            future = getattr(client, "futures", {}).get(parsed_key(task["key"]))
+            if getattr(future, "status", "") == "pending":
+                yield Event(topic="undelivered-error", fields={"key": task["key"], "error": task.get("error")})
+
+
 def state_events(
     state: ClusterState,
     *,
@@ -393,6 +402,7 @@ def _task_reader() -> Method:
             "restrictions": restrictions(task),
             "exception_blame": str(blamed.key)[:500] if blamed is not None else None,
             "awaited": awaited,
+            "error": str(getattr(task, "exception_text", "") or "")[:200] if awaited else None,
             "worker": worker.address if worker is not None else None,
             "running_s": worker.executing.get(task) if worker is not None else None,
             "kind_finished": task.prefix.duration_average >= 0,  # -1 until one has finished
