@@ -78,6 +78,28 @@ def test_deaths_of_an_earlier_call_are_not_counted_into_this_one(allowed_failure
     assert len(found.deaths) == 3
 
 
+@pytest.mark.parametrize(
+    ("signals", "outcome"), [((6, 6, 6), "explained"), ((6, 6), "unknown"), ((6, 6, 11), "unknown")]
+)
+def test_deaths_of_no_known_task_are_those_that_dask_counts(signals, outcome):
+    """The scheduler was too busy to say which workers the task has cost: the nannies tell how as many ended."""
+    pids = range(4000, 4000 + len(signals))
+    exits = [
+        ProcessExit(reporter="nanny log", signal=signal, when=1e9 + pid, identity=Identity(pid=pid))
+        for pid, signal in zip(pids, signals, strict=True)
+    ]
+    exc = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker",
+        text="Attempted to run task 'load-1'",
+        task="load-1",
+        allowed_failures=3,
+        identity=Identity(worker="tcp://10.0.0.4:3000", pid=3000),
+    )
+    found = diagnose([exc, *exits], BOOK)
+    assert found.outcome == outcome
+    assert found.top is None or found.top.id == "signal.abort"
+
+
 @pytest.mark.parametrize("allowed_failures", [-2, 0, 10**9])
 def test_any_number_of_allowed_failures_can_be_judged(allowed_failures):
     """An exception whose number makes no sense, and no death to count, is no defect of ours."""

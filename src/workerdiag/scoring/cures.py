@@ -36,7 +36,7 @@ _WORDS: Mapping[CureKind, str] = {
 MAX_CURES, _LEAST_CHANCE = 3, 0.2
 #: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
 _USUAL_PIECES = 4
-#: Rows that are exchanged are taken apart, sent and put together; in a trial workers died with pieces for 4, not for 8.
+#: Rows that are exchanged are taken apart and put together: in a trial workers died of pieces for 4, not for 8.
 _EXCHANGED_PIECES = 8
 #: Share of a limit that work may take without being paused.
 _USABLE_SHARE = 0.8

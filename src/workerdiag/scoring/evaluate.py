@@ -134,7 +134,28 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
         if (end := each.case.end) is not None
         and (end.same_process(killed.identity) or killed.task in assigned_tasks(end.marks))
     ]
-    return about if killed.allowed_failures is None else _latest(about, killed.allowed_failures + 1)
+    if killed.allowed_failures is None:
+        return about
+    count = killed.allowed_failures + 1
+    return _latest(about, count) if len(about) >= count else [*about, *_deaths_of_no_task(evaluated, about, count)]
+
+
+def _deaths_of_no_task(
+    evaluated: Sequence[EvaluatedCase], about: Sequence[EvaluatedCase], count: int
+) -> Sequence[EvaluatedCase]:
+    """The latest deaths that make *about* up to *count*, where it explains nothing and they agree on the cause.
+
+    Dask says how many workers the task has cost. Where the scheduler was too busy to tell which, deaths of which no
+    task is known are those.
+    """
+    if not about or any(each.chances.explanation for each in about):
+        return ()
+    others = [each for each in evaluated if each.is_unexpected and each not in about]
+    if any(each.case.end is None or assigned_tasks(each.case.end.marks) for each in others):
+        return ()
+    others = sorted(others, key=lambda each: (each.case.end and each.case.end.when) or 0.0)[-(count - len(about)) :]
+    causes = {each.chances.explanation[0] if each.chances.explanation else None for each in others}
+    return others if len(about) + len(others) == count and len(causes) == 1 else ()
 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
