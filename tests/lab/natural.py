@@ -93,7 +93,12 @@ def cancelled_by_the_user(stage: Stage) -> Asked:
     return caught(client, lambda: future.result(timeout=10))
 
 
-@natural(*OWN_ERROR, "exit.scheduler-closed", "exit.scheduler-retired", says=("(cluster|client).{0,40}clos",))
+@natural(
+    "standstill.client-closed",
+    "exit.scheduler-closed",
+    "exit.scheduler-retired",
+    says=("(cluster|client).{0,40}clos",),
+)
 def result_after_closing(stage: Stage) -> Asked:
     """The cluster is closed, and then a result is asked for."""
     client = stage.local()

@@ -166,6 +166,17 @@ def test_a_scheduler_whose_address_answers_is_not_gone():
     assert "gone" not in diagnose([TIMEOUT, gap, busy], BOOK).summary
 
 
+@pytest.mark.parametrize(("reason", "is_closed"), [("unknown", True), ("scheduler-connection-lost", False)])
+def test_futures_of_a_client_that_the_program_closed_are_told_as_that(reason, is_closed):
+    """A client that lost its scheduler is closed too, and its futures say so."""
+    cancelled = ExceptionFacts(
+        type="distributed.client.FutureCancelledError", text=f"nap cancelled for reason: {reason}."
+    )
+    closed = Event(topic="client-state", fields={"status": "closed"})
+    found = diagnose([cancelled, closed], BOOK)
+    assert ("standstill.client-closed" in [each.id for each in found.causes[:1]]) == is_closed
+
+
 def test_a_death_answers_where_nothing_waits():
     """Whatever was lost is done or no longer wanted, and no work is unfinished: who died is the question."""
     restarted = LogChunk(

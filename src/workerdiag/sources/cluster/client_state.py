@@ -33,11 +33,12 @@ def client_state_events(client: Client, deadline: Deadline) -> Iterator[Event]:
         address = str(getattr(scheduler, "address", "") or "")
         cluster = getattr(client, "cluster", None)
         in_process = getattr(cluster, "scheduler", None)
-        if address or in_process is not None:
+        status = str(getattr(client, "status", "unknown"))
+        if address or in_process is not None or status == "closed":
             yield Event(
                 topic="client-state",
                 fields={
-                    "status": str(getattr(client, "status", "unknown")),
+                    "status": status,
                     "address": address or None,
                     "answer": _answer_of(address, deadline.share(at_most_s=_ANSWER_S).left_s),
                     "cluster": _name_of(getattr(cluster, "status", None)),
