@@ -244,6 +244,7 @@ def _fixed_size(mitigation: Mitigation) -> str:
 #: Fields that advice may quote of events that sources create.
 _FIELDS_OF_TOPIC = {
     "module": ("module", "path"),
+    "scheduler-state": ("workers_awaited",),
     "undelivered-error": ("error",),
     "unread-task": ("module", "path"),
     "worker-state": ("pid", "address"),

@@ -192,7 +192,7 @@ CRASH_PLACEHOLDERS = ("frame", "package")
 #: ... data of the cluster and of a task that Dask gave up on, ...
 CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures", "no_nanny", "actor")
 #: ... and captures of these names in the cause's own patterns.
-CAPTURE_PLACEHOLDERS = ("module", "task", "error", "seconds", "path", "port", "address", "pid")
+CAPTURE_PLACEHOLDERS = ("module", "task", "error", "seconds", "path", "port", "address", "pid", "workers_awaited")
 #: A scheduler registers a new worker.
 REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 #: A scheduler retires the workers that it lists.

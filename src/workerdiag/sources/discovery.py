@@ -7,6 +7,7 @@ Then the applicable platforms below them are queried in parallel.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -36,6 +37,7 @@ from workerdiag.sources.scene import (
 _CLUSTER_SHARE = 0.6
 #: Maximum number of lost workers' tasks that the scheduler is asked about.
 _MAX_EXECUTING = 50
+_ARRIVED = re.compile(r"\bOnly \d+/(\d+) workers arrived\b")
 #: Share of the remaining time for finding the victims' machines.
 _LOCATIONS_SHARE = 0.25
 #: Share of the remaining time for selecting the platforms, which imports installed sources.
@@ -121,6 +123,7 @@ class Discovery:
             executing=tuple(executing[:_MAX_EXECUTING]),
             tasks=tuple(each.task for each in killed if each.task),
             gave_up=self._caller_timed_out(),
+            workers_awaited=self._workers_awaited(),
         )
         return ClusterSource(self._client, question)
 
@@ -138,6 +141,11 @@ class Discovery:
             and each.type.rpartition(".")[2] == "TimeoutError"
             for each in self._facts
         )
+
+    def _workers_awaited(self) -> int | None:
+        """How many workers the caller waited for in vain, by the words of ``Client.wait_for_workers`` (client.py)."""
+        texts = (each.text for each in self._facts if isinstance(each, ExceptionFacts))
+        return next((int(found[1]) for text in texts if (found := _ARRIVED.search(text))), None)
 
     def _collect_platforms(
         self, pieces: Sequence[Evidence], *, others: Sequence[EvidenceSource] = ()

@@ -177,6 +177,16 @@ def test_an_error_that_the_client_could_not_read_is_told(status, told):
         assert "RecursionError('too deep')" in found.top.mitigations[0].do
 
 
+@pytest.mark.parametrize(("awaited", "cause"), [(5, "standstill.none-wanted"), (2, None), (None, None)])
+def test_a_cluster_that_wants_fewer_workers_than_are_awaited_is_told(awaited, cause):
+    """The cluster object of this program starts no more by itself."""
+    state = ClusterState(workers={}, worker_count=2, counts={}, now=NOW, workers_wanted=2, workers_awaited=awaited)
+    gave_up = ExceptionFacts(type="WorkerStartTimeoutError", text="Only 2/5 workers arrived after 8")
+    found = diagnose([gave_up, *state_events(state, silent=(), known={})], BOOK)
+    assert cause in (None, found.top and found.top.id)
+    assert (awaited == 5) == ("cluster.scale(5)" in [each.example for each in found.top.mitigations])
+
+
 def test_a_silent_worker_beside_one_that_is_heard_of_lives():
     """It is suspected by its heartbeat against the others', told with what is on it, and nobody is said to be dead."""
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=0.2)}

@@ -203,6 +203,8 @@ class ClusterQuestion:
     tasks: tuple[str, ...] = ()
     #: Whether the caller's wait for a result timed out.
     gave_up: bool = False
+    #: How many workers the caller waited for in vain (``Client.wait_for_workers``).
+    workers_awaited: int | None = None
 
 
 class Asker:

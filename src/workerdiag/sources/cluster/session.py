@@ -254,6 +254,7 @@ class ClusterSession:
             pending=pending_count(self._client),
             gave_up=self._question.gave_up,
             workers_wanted=workers.workers_wanted(self._client),
+            workers_awaited=self._question.workers_awaited,
         )
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:

@@ -51,6 +51,8 @@ class ClusterState:
     gave_up: bool = False
     #: Workers that the client's cluster object wants; None without one, or if it scales by itself.
     workers_wanted: int | None = None
+    #: Workers that the caller waited for in vain.
+    workers_awaited: int | None = None
     ages_s: Mapping[str, float] = field(init=False, hash=False)
 
     @ages_s.default
@@ -152,6 +154,8 @@ def state_events(
             "unknown_tasks": int(state.counts.get("unknown_count", 0)),
             "graph_waits_at": graph_waits_at() if state.counts.get("unknown_count") else None,
             "workers_wanted": state.workers_wanted,
+            "workers_awaited": state.workers_awaited,
+            "fewer_wanted": _is_fewer(state.workers_wanted, state.workers_awaited),
             "lost_unasked": state.losses.count,
             "lost_unasked_is_lower_bound": state.losses.is_lower_bound,
             "lost_within_s": state.losses.within_s,
@@ -213,6 +217,10 @@ def describe_executing(worker: Reply) -> str | None:
     if not isinstance(listed, list | tuple):
         return None
     return ", ".join(f"{key} for {ran_s:.1f} s" for key, ran_s in listed) or "nothing yet"
+
+
+def _is_fewer(count: int | None, other: int | None) -> bool | None:
+    return None if count is None or other is None else count < other
 
 
 def _seconds_since(when: float | None, now: float | None) -> float | None:
