@@ -32,6 +32,13 @@ def test_the_error_and_the_users_own_line_are_named():
     assert "Fix load (job.py:12)" in str(diagnosis)
 
 
+def test_an_error_that_has_a_check_of_its_own_is_not_told_to_be_fixed_there():
+    """The line of a pool whose process was killed is right: what killed it is to be found."""
+    diagnosis = failed("BrokenProcessPool('A process in the process pool was terminated abruptly.')")
+    assert "Do now    Look at what ended the process that the task had started" in str(diagnosis)
+    assert diagnosis.failure.raised_at == "load (job.py:12)"
+
+
 @pytest.mark.parametrize(
     ("exception", "said"),
     [

@@ -173,6 +173,8 @@ class NextStep:
     until: str = ""
     #: Causes it would tell apart.
     distinguishes: tuple[str, ...] = ()
+    #: Whether the error itself calls for it; else it is for any error.
+    of_error: bool = field(default=False, metadata=ADDED_LATER)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -166,7 +166,8 @@ def _first_step(findings: Findings) -> str:
     look = f"Look at {steps[0].inspect.rstrip('.')}." if steps else ""
     if place or of_task:
         workers = " The workers need no action." if findings.outcome == "no-death" else ""
-        return look if look and not place else f"Fix {place or one_line(of_task)}.{workers}"
+        is_told = bool(steps) and (steps[0].of_error or not place)
+        return look if is_told else f"Fix {place or one_line(of_task)}.{workers}"
     if nobody or findings.outcome == "no-death":
         return "The workers need no action."
     if findings.outcome == "no-evidence":

@@ -69,7 +69,7 @@ def next_steps(
     if outcome == "unknown" and incident.deaths_are_separate and is_about_now(incident):
         return (_WHAT_RUNS,)
     if outcome == "no-death" or (outcome == "unknown" and incident.deaths_are_separate):
-        asked_for = _steps_at_failure(incident, book)
+        asked_for = [evolve(each, of_error=True) for each in _steps_at_failure(incident, book)]
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     words = _process_words(incident)
