@@ -143,7 +143,7 @@ class Discovery:
         )
 
     def _workers_awaited(self) -> int | None:
-        """How many workers the caller waited for in vain, by the words of ``Client.wait_for_workers`` (client.py)."""
+        """How many workers the caller waited for in vain, as ``Client.wait_for_workers`` words it (client.py)."""
         texts = (each.text for each in self._facts if isinstance(each, ExceptionFacts))
         return next((int(found[1]) for text in texts if (found := _ARRIVED.search(text))), None)
 
