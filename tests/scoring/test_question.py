@@ -229,6 +229,18 @@ def test_of_two_deaths_the_one_whose_work_waits_answers():
     assert {each.cause for each in found.deaths} == {"signal.segfault", "signal.illegal-instruction"}
 
 
+@pytest.mark.parametrize("why", [lost(), ()], ids=["known", "unknown"])
+def test_data_that_was_lost_with_a_worker_is_to_be_scattered_again(why):
+    """Whatever ended the worker: the task that is submitted again lacks the same data."""
+    caught = ExceptionFacts(
+        type="distributed.client.FutureCancelledError", text="load-2 cancelled for reason: lost dependencies."
+    )
+    found = diagnose((caught, *why), BOOK)
+    changes = [change.do for cause in found.causes for change in cause.mitigations]
+    advised = [*changes, *(each.inspect for each in found.next_steps)]
+    assert any("task load-2 needs" in each for each in advised)
+
+
 @pytest.mark.parametrize(
     ("type_", "text", "advised"),
     [

@@ -50,6 +50,8 @@ _WORKER_STATE = "event.worker-state"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 #: Libraries of C and of Python in which a fault shows but does not lie.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
+#: Of a future that Dask cancels since its inputs are gone (client.py, FutureCancelledError).
+_LOST_DEPENDENCIES = " cancelled for reason: lost dependencies"
 #: Blanks for unknown numbers whose names say nothing to a reader.
 _BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
 #: Commands that nobody types on a deployment that starts the workers itself.
@@ -97,6 +99,7 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
             **_given_up_task(incident),
             **_lack_of_nannies(incident.marks),
             **_lost_actor(incident),
+            **_lost_data(incident),
         },
     )
 
@@ -121,6 +124,13 @@ def _lost_actor(incident: Incident) -> Mapping[str, str]:
     called = (each.task for each in incident.exceptions if each.text.startswith(LOST_ACTOR) and each.task)
     task = next(called, None)
     return {"actor": redact_text(task).strip(_QUOTES)[:120]} if task else {}
+
+
+def _lost_data(incident: Incident) -> Mapping[str, str]:
+    """The key of the task whose inputs the scheduler no longer has."""
+    texts = (each.text.partition(_LOST_DEPENDENCIES) for each in incident.exceptions)
+    task = next((before.rpartition("\n")[2] for before, found, _ in texts if found), None)
+    return {"lost_data": f"task {redact_text(task).strip(_QUOTES)[:120]}"} if task else {}
 
 
 def _given_up_task(incident: Incident) -> Mapping[str, str]:
