@@ -191,8 +191,14 @@ STACK_CAPTURE = "stack"
 CRASH_PLACEHOLDERS = ("frame", "package")
 #: ... data of the cluster and of a task that Dask gave up on, ...
 CLUSTER_PLACEHOLDERS = (
-    *("dashboard", "cluster", "gave_up", "losses", "allowed_failures"),
-    *("no_nanny", "actor", "lost_data"),
+    "dashboard",
+    "cluster",
+    "gave_up",
+    "losses",
+    "allowed_failures",
+    "no_nanny",
+    "actor",
+    "lost_data",
 )
 #: ... and captures of these names in the cause's own patterns.
 CAPTURE_PLACEHOLDERS = ("module", "task", "error", "seconds", "path", "port", "address", "pid", "workers_awaited")
