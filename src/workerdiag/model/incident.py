@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from math import inf
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from attrs import field, frozen
 
@@ -40,6 +40,7 @@ _ZONE_S = 900.0
 #: Seconds after its line in the kernel log in which a death is noticed.
 _NOTICED_S = 300.0
 _T = TypeVar("_T")
+_E = TypeVar("_E", ExceptionFacts, Match, MemoryReading, ProcessHistory, TasksAtLoss)
 
 
 class Lifetimes:
@@ -92,17 +93,6 @@ class Lifetimes:
 def _may_be_in_zone(apart_s: float) -> bool:
     """Whether a line this long before a death may be simultaneous, in a log of another time zone."""
     return apart_s > _NOTICED_S and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5
-
-
-class HasIdentity(Protocol):
-    """Evidence that identifies its process."""
-
-    @property
-    def identity(self) -> Identity:
-        """The process that it is about."""
-
-
-_E = TypeVar("_E", bound=HasIdentity)
 
 
 class NameIndex(Generic[_T]):

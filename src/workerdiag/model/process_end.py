@@ -54,19 +54,14 @@ class ProcessEnd:
         return min((mark.when for mark in self.marks if mark.when is not None), default=None)
 
     @cached_property
-    def _first_lines(self) -> Mapping[str, int]:
-        first_lines: dict[str, int] = {}
+    def _lines(self) -> Mapping[str, tuple[int, int]]:
+        """The first and the last line of each log that reports it."""
+        lines: dict[str, tuple[int, int]] = {}
         for mark in self.marks:
             if mark.line:
-                first_lines[mark.origin] = min(mark.line, first_lines.get(mark.origin, mark.line))
-        return first_lines
-
-    @cached_property
-    def _last_lines(self) -> Mapping[str, int]:
-        last_lines: dict[str, int] = {}
-        for mark in self.marks:
-            last_lines[mark.origin] = max(mark.last_line, last_lines.get(mark.origin, 0))
-        return last_lines
+                first, last = lines.get(mark.origin, (mark.line, 0))
+                lines[mark.origin] = min(mark.line, first), max(mark.last_line, last)
+        return lines
 
     @cached_property
     def places(self) -> frozenset[tuple[str, int]]:
@@ -81,7 +76,7 @@ class ProcessEnd:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses of the worker."""
-        return worker_addresses(*self.identities)
+        return tuple(dict.fromkeys(each.worker for each in self.identities if each.worker is not None))
 
     @property
     def exit_known(self) -> bool:
@@ -122,11 +117,11 @@ class ProcessEnd:
 
     def first_line(self, origin: str) -> int:
         """The first line of *origin* that reports this end; 0 if none does."""
-        return self._first_lines.get(origin, 0)
+        return self._lines.get(origin, (0, 0))[0]
 
     def last_line(self, origin: str) -> int:
         """The last line of *origin* that reports this end; 0 if none does."""
-        return self._last_lines.get(origin, 0)
+        return self._lines.get(origin, (0, 0))[1]
 
     def merged_with(self, other: ProcessEnd) -> ProcessEnd:
         """Both reports of one end together; what *self* knows wins."""
@@ -144,12 +139,6 @@ class ProcessEnd:
             reporters=tuple(dict.fromkeys((*self.reporters, *other.reporters))),
             marks=(*self.marks, *other.marks),
         )
-
-
-def worker_addresses(*identities: Identity) -> tuple[str, ...]:
-    """The worker addresses in *identities*, each once."""
-    workers = (identity.worker for identity in identities)
-    return tuple(dict.fromkeys(each for each in workers if each is not None))
 
 
 def _is_soon_after(death: Match, request: Match) -> bool:

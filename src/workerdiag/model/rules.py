@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Protocol
 
 from attrs import field, frozen
 from attrs.validators import ge, matches_re, min_len
@@ -36,19 +35,33 @@ from workerdiag.model.vocabulary import (
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-class HasPattern(Protocol):
-    """A rule for log text."""
-
-    @property
-    def pattern(self) -> str:
-        """Its pattern, if it has only one."""
-        ...
-
-
-def pattern_or_patterns(rule: HasPattern | None, _: object, patterns: tuple[str, ...]) -> None:
-    """Validate that a rule has either `pattern` or `patterns`."""
+def _pattern_or_patterns(rule: TextRule | None, _: object, patterns: tuple[str, ...]) -> None:
     if rule is not None and bool(rule.pattern) == bool(patterns):
         raise ValueError("expected one of the keys 'pattern' and 'patterns'")
+
+
+@frozen(kw_only=True, slots=False)  # beside `NamedSign`, which has slots
+class TextRule:
+    """A rule for messages of logs. Patterns are RE2, case-insensitive, searched in one whole message."""
+
+    pattern: str = ""
+    #: Alternative patterns instead of `pattern`; one match is enough.
+    patterns: tuple[str, ...] = field(default=(), validator=_pattern_or_patterns)
+    #: A message that also matches this is not meant (RE2 has no look-around).
+    unless: str | None = None
+    #: Streams from which the message must come; empty: any.
+    streams: tuple[Stream, ...] = ()
+    #: The first release of distributed that shows it, and the first that does not.
+    introduced: str = ""
+    removed: str = ""
+    #: Whole log lines that it is for, and similar lines that it is not for.
+    seen: tuple[str, ...] = ()
+    lookalikes: tuple[str, ...] = ()
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """The alternative patterns; one match is enough."""
+        return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
@@ -71,26 +84,11 @@ class VersionedSign(NamedSign):
 
 
 @frozen(kw_only=True)
-class LogSign(VersionedSign):
-    """A message in a log. Patterns are RE2, searched in one whole message, case-insensitive."""
+class LogSign(TextRule, NamedSign):
+    """A message in a log."""
 
-    pattern: str = ""
-    #: Alternative patterns instead of `pattern`; one match is enough.
-    patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
-    #: A message that also matches this is not the sign (RE2 has no look-around).
-    unless: str | None = None
-    #: Streams from which the message must come; empty: any.
-    streams: tuple[Stream, ...] = ()
     #: Whether it is a sign only if the captured ``worker`` has not registered before in the same log.
     only_unregistered: bool = False
-    #: Whole log lines that show the sign, and similar lines that do not.
-    seen: tuple[str, ...] = ()
-    lookalikes: tuple[str, ...] = ()
-
-    @property
-    def wordings(self) -> tuple[str, ...]:
-        """The alternative patterns; one match is enough."""
-        return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
@@ -387,43 +385,28 @@ class ReasonRule:
 
 
 @frozen(kw_only=True)
-class Landmark:
+class Landmark(TextRule):
     """A message that marks a point in a worker's life, with captures that say which worker and how.
 
-    Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``,
-    ``name``, ``host``, ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``,
-    ``task``, ``follows``.
+    Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``, ``name``, ``host``,
+    ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``, ``task``, ``follows``.
     """
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(default=1, validator=ge(1))
     role: LandmarkRole
-    pattern: str = ""
-    #: Alternative patterns instead of `pattern`; one match is enough.
-    patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
     #: Whether the pattern is searched in ``logger - LEVEL - message``, not only in the message.
     in_header: bool = False
-    unless: str | None = None
-    #: The same for the matching lines only: a denial in one line says nothing about another.
+    #: As `unless`, for the matching lines only: a denial in one line says nothing about another.
     unless_in_line: str | None = None
     #: Text that the three lines above may have. Matches below it get the capture ``follows``, and the first
     #: and last of them are kept apart from those of the others: thousands of the ones hide no other.
     follows: str = ""
-    streams: tuple[Stream, ...] = ()
     #: Exit that the message implies if it captures none.
     signal: int | None = None
     status: int | None = None
-    introduced: str = ""
-    removed: str = ""
-    seen: tuple[str, ...] = ()
-    lookalikes: tuple[str, ...] = ()
     #: Where to look if it bars the all-clear and no cause is known; may use ``{captures}`` of the pattern.
     next_steps: tuple[NextStepRule, ...] = ()
-
-    @property
-    def wordings(self) -> tuple[str, ...]:
-        """The alternative patterns; one match is enough."""
-        return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
@@ -499,37 +482,9 @@ class Rulebook:
 
 #: Topics of events that sources create; no scheduler has them.
 SOURCE_TOPICS = frozenset(
-    {
-        "awaited-task",
-        "batch-job",
-        "black-box",
-        "client-state",
-        "cgroup",
-        "cluster",
-        "cluster-setup",
-        "configuration",
-        "disk",
-        "finished-kind",
-        "host",
-        "last-output",
-        "limits",
-        "lost-tasks",
-        "module",
-        "nanny-state",
-        "recorder",
-        "rescue",
-        "scheduler-state",
-        "spill-disk",
-        "task-duration",
-        "task-needs",
-        "task-state",
-        "undelivered-error",
-        "unread-task",
-        "versions",
-        "worker-state",
-        "workload",
-        "workload-step",
-    }
+    "awaited-task batch-job black-box client-state cgroup cluster cluster-setup configuration disk finished-kind"
+    " host last-output limits lost-tasks module nanny-state recorder rescue scheduler-state spill-disk"
+    " task-duration task-needs task-state undelivered-error unread-task versions worker-state workload workload-step".split()
 )
 #: Topics that are always requested: that of all workers, and those of each worker.
 _ALWAYS_QUERIED = frozenset({"all", "worker"})

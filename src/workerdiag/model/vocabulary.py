@@ -64,46 +64,27 @@ RuleStatus = Literal["experimental", "stable", "deprecated"]
 #: Where a rule was learned: from documentation, from source code, from deaths that were provoked and
 #: recorded, or from reports of users.
 RuleOrigin = Literal["documentation", "source-code", "lab", "report"]
-#: What a landmark marks. ``death``: a process ended. ``self-closed``: it closed without a request.
-#: ``closed``: it closed for an unknown reason. ``stop-request``: somebody asked it to stop. ``removal``: the
-#: scheduler removed it. ``deregistered``: it told the scheduler that it leaves. ``connection-lost``: its
-#: connection ended without notice. ``restart``: the nanny starts a new process. ``start``: a process is up.
-#: ``pause``, ``resume``: it stops accepting work, and accepts work again. ``blame``: Dask gives up on a task.
-#: ``trouble``: something is wrong. ``task-error``: a task failed. ``disconnect``: a connection or a peer was
-#: lost, as also happens in an orderly shutdown. ``blocked``: an event loop did not run for some seconds.
-#: ``error``: a message that its writer calls an error. ``failure``: something failed that kills no worker.
-#: ``harmless``: it only looks like trouble. ``clean-exit``: a worker's command ended normally.
-#: ``deployment``: how the cluster was started. ``exit-report``: a program other than Dask reports that some
-#: process ended. ``other-program``: a process that is not a worker ended, so its lines report no death.
-#: ``aftermath``: it shows that a worker is gone, but only after the log of a worker that was up. ``note``: a
-#: message that means nothing alone.
-LandmarkRole = Literal[
-    "death",
-    "self-closed",
-    "closed",
-    "stop-request",
-    "removal",
-    "deregistered",
-    "connection-lost",
-    "restart",
-    "start",
-    "pause",
-    "resume",
-    "blame",
-    "trouble",
-    "task-error",
-    "disconnect",
-    "blocked",
-    "error",
-    "failure",
-    "harmless",
-    "clean-exit",
-    "deployment",
-    "exit-report",
-    "other-program",
-    "aftermath",
-    "note",
-]
+#: How a worker leaves, or is seen to leave. ``death``: a process ended. ``self-closed``: it closed without a
+#: request. ``closed``: it closed for an unknown reason. ``stop-request``: somebody asked it to stop. ``removal``:
+#: the scheduler removed it. ``deregistered``: it told the scheduler that it leaves. ``connection-lost``: its
+#: connection ended without notice.
+_LeaveRole = Literal["death", "self-closed", "closed", "stop-request", "removal", "deregistered", "connection-lost"]
+#: ``restart``: the nanny starts a new process. ``start``: a process is up. ``pause``, ``resume``: it stops
+#: accepting work, and accepts work again.
+_LifeRole = Literal["restart", "start", "pause", "resume"]
+#: ``blame``: Dask gives up on a task. ``trouble``: something is wrong. ``task-error``: a task failed.
+#: ``disconnect``: a connection or a peer was lost, as also happens in an orderly shutdown. ``blocked``: an event
+#: loop did not run for some seconds. ``error``: a message that its writer calls an error. ``failure``: something
+#: failed that kills no worker.
+_TroubleRole = Literal["blame", "trouble", "task-error", "disconnect", "blocked", "error", "failure"]
+#: ``harmless``: it only looks like trouble. ``clean-exit``: a worker's command ended normally. ``deployment``: how
+#: the cluster was started. ``exit-report``: a program other than Dask reports that some process ended.
+#: ``other-program``: a process that is not a worker ended, so its lines report no death. ``aftermath``: it shows
+#: that a worker is gone, but only after the log of a worker that was up. ``note``: a message that means nothing
+#: alone.
+_OtherRole = Literal["harmless", "clean-exit", "deployment", "exit-report", "other-program", "aftermath", "note"]
+#: What a landmark marks.
+LandmarkRole = Literal[_LeaveRole, _LifeRole, _TroubleRole, _OtherRole]
 #: The kind of a match: the role of a landmark or event (``closing``: a worker says why it closes; ``event``:
 #: any other event), a sign, or only the finding whose log it is.
 MatchRole = LandmarkRole | Literal["closing", "event", "sign", "recognised"]
@@ -160,50 +141,26 @@ MemoryReason = Literal[
 #: ``too-many-threads``: a task fits, but not one for each thread; ``will-not-fit``: one task is too large;
 #: ``result-too-big``: the whole result comes together in one place; ``not-known``: no size is known beforehand.
 CheckGrade = Literal["fits", "tight", "too-many-threads", "will-not-fit", "result-too-big", "not-known"]
+_PieceFact = Literal["pieces-above-limit", "pieces-above-spilling", "pieces-of-unknown-size", "cut-into-pieces"]
+_GraphFact = Literal[
+    "frame-in-graph", "large-specification", "data-in-graph", "much-data-in-graph", "large-graph-in-log"
+]
+_InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
+_WholeFact = Literal["large-result", "gathering-task", "copies-in-opaque-function"]
+_KeyFact = Literal[
+    "frequent-key", "uneven-inputs", "by-key", "little-to-exchange", "died-before-key", "exchanging-task"
+]
+_KeptFact = Literal[
+    "stored-results", "kept-results", "persisted-results", "kept-object", "memory-left", "idle-memory"
+]
+_TaskFact = Literal[
+    "many-tasks-each", "memory-stays", "rising-with-nothing-to-spill", "work-known", "several-at-once"
+]
+_EndFact = Literal["fewer-threads-sufficed", "bigger-worker-sufficed", "alone", "held-the-same", "asked-together"]
+_AskedFact = Literal["asked-for-too-much", "asked-bit-by-bit", "asked-unfilled", "refused-allocation"]
 #: What a memory account or the workload may show: `scoring.memory_reason` looks for each of them, rules weigh it.
 MemoryFact = Literal[
-    "pieces-above-limit",
-    "pieces-above-spilling",
-    "copies-in-opaque-function",
-    "pieces-of-unknown-size",
-    "cut-into-pieces",
-    "frame-in-graph",
-    "large-specification",
-    "data-in-graph",
-    "much-data-in-graph",
-    "large-graph-in-log",
-    "refused-inputs",
-    "many-large-inputs",
-    "many-large-inputs-awaited",
-    "takes-many-inputs",
-    "large-result",
-    "gathering-task",
-    "frequent-key",
-    "uneven-inputs",
-    "by-key",
-    "little-to-exchange",
-    "died-before-key",
-    "exchanging-task",
-    "stored-results",
-    "kept-results",
-    "persisted-results",
-    "kept-object",
-    "memory-left",
-    "idle-memory",
-    "many-tasks-each",
-    "memory-stays",
-    "rising-with-nothing-to-spill",
-    "work-known",
-    "several-at-once",
-    "fewer-threads-sufficed",
-    "bigger-worker-sufficed",
-    "alone",
-    "held-the-same",
-    "asked-together",
-    "asked-for-too-much",
-    "asked-bit-by-bit",
-    "asked-unfilled",
-    "refused-allocation",
+    _PieceFact, _GraphFact, _InputFact, _WholeFact, _KeyFact, _KeptFact, _TaskFact, _EndFact, _AskedFact
 ]
 #: How much a fact speaks for a reason.
 Strength = Literal["strong", "moderate", "weak", "hint"]
