@@ -120,9 +120,11 @@ def _blames(
 
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """Whether Dask reports workers that joined and none that left: then the kernel's lines are about others."""
-    for piece in rest:
-        if isinstance(piece, ProcessExit) or (isinstance(piece, ExceptionFacts) and not piece.from_task):
-            return False
+    if any(
+        isinstance(piece, ProcessExit) or (isinstance(piece, ExceptionFacts) and not piece.from_task)
+        for piece in rest
+    ):
+        return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
@@ -171,7 +173,11 @@ def _with_exit(end: ProcessEnd, exit_: ProcessExit) -> ProcessEnd:
     end = evolve(end, reporters=tuple(dict.fromkeys((*end.reporters, exit_.reporter))))
     if end.exit_known or (exit_.signal is None and exit_.status is None):
         return end
-    return evolve(end, signal=exit_.signal, status=exit_.status, marks=(*end.marks, _exit_mark(exit_)))
+    how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
+    mark = Match(
+        owner="exit", role="death", text=how, origin=exit_.reporter, when=exit_.when, identity=exit_.identity
+    )
+    return evolve(end, signal=exit_.signal, status=exit_.status, marks=(*end.marks, mark))
 
 
 def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
@@ -179,13 +185,6 @@ def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
     if exit_.identity.worker in (None, end.identity.worker) or exit_.when is None or end.when is None:
         return False
     return end.identity.worker is not None and abs(exit_.when - end.when) > SAME_PROCESS_S
-
-
-def _exit_mark(exit_: ProcessExit) -> Match:
-    how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
-    return Match(
-        owner="exit", role="death", text=how, origin=exit_.reporter, when=exit_.when, identity=exit_.identity
-    )
 
 
 def _add_blames(
@@ -312,7 +311,7 @@ def merge_ends(
         for end in filter(lambda _: limit.allows_one(), group):
             numbers = table.candidates(end, time_span(end), taken)
             others = [(number, table.ends[number]) for number in numbers]
-            number = find_same_end(end, others, lifetimes, no_times=table.timed_count == timed)
+            number = find_same_end(end, others, lifetimes, no_times=len(table.timed) == timed)
             if number is None:
                 number = table.add(end)
             else:

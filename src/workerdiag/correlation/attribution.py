@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.correlation.process_ends import NEAR_LINES, NEAR_S, EndsByTime
+from workerdiag.correlation.process_ends import NEAR_LINES
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.incident import Lifetimes, NameIndex
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
@@ -52,21 +52,17 @@ def attribute_signs(
     assigned: list[list[Match]] = [[] for _ in ends]
     ordered: list[Match] = []
     unassigned: list[Match] = []
-    index = _EndIndex(ends)
+    deaths = _Deaths(ends, lifetimes)
     times = sorted(end.when for end in ends if end.when is not None)
-    #: Signs of the kernel that a death has already: another death is likelier for the next of their kind.
-    has: set[tuple[int, str, str]] = set()
     for sign in signs:
         if (sign.origin, sign.line) in orders or is_restart_event(sign):
             ordered.append(sign)
         elif _is_from_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        elif not ends or (number := _death_of(sign, ends, index, has, lifetimes)) is None:
+        elif (number := deaths.of(sign)) is None:
             unassigned.append(sign)
         else:
             assigned[number].append(sign)
-            if sign.stream == "kernel":
-                has.add((number, sign.owner, sign.sign))
     return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=(*ordered, *unassigned))
 
 
@@ -74,7 +70,7 @@ class ForeignProcesses:
     """Processes that are not Dask's, distinguished from those that are by pid and time."""
 
     def __init__(self, foreign: Collection[ProcessEnd], own: Collection[ProcessEnd]) -> None:
-        self._foreign, self._own = EndsByTime(foreign), EndsByTime(own)
+        self._foreign, self._own = NameIndex.of_ends(foreign), NameIndex.of_ends(own)
         self._kills: dict[str, list[Match]] = {}
         times = sorted(end.when for end in own if end.when is not None)
         for mark in (mark for end in foreign for mark in end.marks if mark.line):
@@ -101,8 +97,8 @@ def _is_one_report(line: Match, kill: Match) -> bool:
     return line.line <= kill.line and kill.when - line.when <= REPORT_S
 
 
-def _names_any(match: Match, ends: EndsByTime) -> bool:
-    return any(_names_process(match, each) for each in ends.near(match.identity, match.when))
+def _names_any(match: Match, ends: NameIndex[ProcessEnd]) -> bool:
+    return any(_names_process(match, each) for each in ends.find(match.identity))
 
 
 def _names_process(match: Match, end: ProcessEnd) -> bool:
@@ -123,79 +119,76 @@ def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool)
     return all(abs(each - when) > KERNEL_APART_S for each in times[max(0, place - 1) : place + 1])
 
 
-class _EndIndex:
+class _Deaths:
     """Ends, indexed by their names and by the logs that report them: a crash loop has thousands."""
 
-    def __init__(self, ends: Sequence[ProcessEnd]) -> None:
+    def __init__(self, ends: Sequence[ProcessEnd], lifetimes: Lifetimes) -> None:
+        self._ends = ends
+        self._lifetimes = lifetimes
         self._names: NameIndex[int] = NameIndex()
         self._by_log: dict[tuple[str, bool], list[tuple[int, int]]] = {}
-        self._ends = ends
         self._by_message: dict[tuple[str, int], int] = {}
+        #: Signs of the kernel that a death has already: another death is likelier for the next of their kind.
+        self._has: set[tuple[int, str, str]] = set()
         for number, end in enumerate(ends):
             self._names.add(number, number, *end.identities)
             self._by_message |= {(mark.origin, mark.line): number for mark in end.marks if mark.line}
 
-    def with_name(self, identity: Identity) -> list[int]:
-        return self._names.find(identity)
+    def of(self, sign: Match) -> int | None:
+        """The number of the death that *sign* belongs to, or None."""
+        number = self._find(sign)
+        if number is not None and sign.stream == "kernel":
+            self._has.add((number, sign.owner, sign.sign))
+        return number
 
-    def with_message(self, sign: Match) -> int | None:
-        return self._by_message.get((sign.origin, sign.line))
+    def _find(self, sign: Match) -> int | None:
+        for number in self._names.find(sign.identity):
+            if _names_process(sign, self._ends[number]):
+                return number
+        marked = self._by_message.get((sign.origin, sign.line))
+        if marked is not None and not self._ends[marked].conflicts_with(sign.identity):
+            return marked
+        if sign.line and self._in_log(sign.origin, nameless=False):
+            return self._next_in_log(sign)
+        if sign.when is None:
+            return None
+        timed = [
+            ((number, sign.owner, sign.sign) in self._has, abs(end.when - sign.when), number)
+            for number, end in enumerate(self._ends)
+            if end.when is not None
+            and -AFTER_S <= end.when - sign.when <= BEFORE_S
+            and not end.conflicts_with(sign.identity)
+            and self._lifetimes.may_describe(sign, end)
+        ]
+        return min(timed)[2] if timed else None
 
-    def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
+    def _in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
         """Last lines and numbers of the ends in a log; with *nameless*, of those that may be any worker's."""
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(
-                (end.last_line(origin), number)
+                (last, number)
                 for number, end in enumerate(self._ends)
-                if end.last_line(origin)
-                and not (nameless and all(each.worker is not None for each in end.identities))
+                if (last := end.last_line(origin))
+                and not (nameless and all(each.worker for each in end.identities))
             )
         return self._by_log[origin, nameless]
 
+    def _next_in_log(self, sign: Match) -> int | None:
+        """The first end that this log reports at or after the sign; if none is near, the last end before it.
 
-def _death_of(
-    sign: Match,
-    ends: Sequence[ProcessEnd],
-    index: _EndIndex,
-    has: Container[tuple[int, str, str]],
-    lifetimes: Lifetimes,
-) -> int | None:
-    for number in index.with_name(sign.identity):
-        if _names_process(sign, ends[number]):
-            return number
-    marked = index.with_message(sign)
-    if marked is not None and not ends[marked].conflicts_with(sign.identity):
-        return marked
-    if sign.line and index.in_log(sign.origin, nameless=False):
-        # a sign of another worker does not belong to an end whose worker is known
-        in_log = index.in_log(sign.origin, nameless=sign.identity.worker is not None)
-        return _next_in_log(sign, in_log, ends)
-    if sign.when is None:
+        A sign of another worker does not belong to an end whose worker is known.
+        """
+        ends = self._in_log(sign.origin, nameless=sign.identity.worker is not None)
+        place = bisect_left(ends, (sign.line,))
+        for side in (ends[place:], ends[:place][::-1]):
+            fitting = (each for _, each in side if not self._ends[each].conflicts_with(sign.identity))
+            nearest = next(fitting, None)
+            if nearest is not None and not _is_too_far(sign, self._ends[nearest]):
+                return nearest
         return None
-    timed = [
-        ((number, sign.owner, sign.sign) in has, abs(end.when - sign.when), number)
-        for number, end in enumerate(ends)
-        if end.when is not None
-        and -AFTER_S <= end.when - sign.when <= BEFORE_S
-        and not end.conflicts_with(sign.identity)
-        and lifetimes.may_describe(sign, end)
-    ]
-    return min(timed)[2] if timed else None
-
-
-def _next_in_log(sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]) -> int | None:
-    """The first end that this log reports at or after the sign; if none is near, the last end before it."""
-    place = bisect_left(ends_in_log, (sign.line,))
-    ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)
-    for side in (ahead, behind):
-        fitting = (number for _, number in map(ends_in_log.__getitem__, side))
-        nearest = next((each for each in fitting if not ends[each].conflicts_with(sign.identity)), None)
-        if nearest is not None and not _is_too_far(sign, ends[nearest]):
-            return nearest
-    return None
 
 
 def _is_too_far(sign: Match, end: ProcessEnd) -> bool:
     if sign.when is not None and end.when is not None:
-        return abs(end.when - sign.when) > max(NEAR_S, BEFORE_S)
+        return abs(end.when - sign.when) > BEFORE_S
     return abs(end.last_line(sign.origin) - sign.line) > NEAR_LINES

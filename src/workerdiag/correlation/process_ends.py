@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice, pairwise
@@ -76,7 +75,6 @@ class LogReader:
             "self-closed": self._ended,
             "closed": lambda mark: self._ends.learn(self._open_for(mark), mark),
             "death": self._death,
-            "deregistered": self._goodbye,
             "removal": self._removal,
             "restart": self._restart,
         }
@@ -86,7 +84,9 @@ class LogReader:
         for mark in marks:
             if nanny := mark.captures.get("nanny"):
                 self._nannies.add(nanny)
-            if handler := handlers.get(mark.role):
+            if mark.role == "deregistered":
+                self._last_goodbye = mark
+            elif handler := handlers.get(mark.role):
                 handler(mark)
         return self._ends.build()
 
@@ -122,23 +122,19 @@ class LogReader:
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
         self._ends.learn(end, mark)
 
-    def _ended(self, mark: Match) -> None:
+    def _ended(self, mark: Match) -> EndBuilder:
         end = self._open_for(mark)
         end.lost = True
         self._ends.learn(end, mark)
+        return end
 
     def _death(self, mark: Match) -> None:
         self._informative = self._informative or mark.owner in _NANNY_INFORMS
         if mark.owner.startswith(_SHELL_LANDMARKS) and self._worker is not None:
             mark = _told_by_shell(mark, self._worker)
-        end = self._open_for(mark)
-        end.lost = True
-        self._ends.learn(end, mark)
+        end = self._ended(mark)
         self._open = [each for each in self._open if each is not end]
         self._worker = None
-
-    def _goodbye(self, mark: Match) -> None:
-        self._last_goodbye = mark
 
     def _removal(self, mark: Match) -> None:
         end = self._ends.latest_of(mark.identity.worker) or self._new_end(mark)
@@ -156,14 +152,10 @@ class LogReader:
         self._worker = None
 
     def _mark_restarted(self, mark: Match) -> None:
-        over: EndBuilder | None = None
-        for end in self._ends.latest(MAX_AT_ONCE):
-            if not end.restarted and _is_near_end(end, mark):
-                over = over or end
-                if end.exit_known:  # its death was told; one that is only asked to close may yet live
-                    over = end
-                    break
-        if over is not None:
+        near = [each for each in self._ends.latest(MAX_AT_ONCE) if not each.restarted and _is_near_end(each, mark)]
+        # the death of one with an exit was told; one that is only asked to close may yet live
+        if near:
+            over = next((each for each in near if each.exit_known), near[0])
             over.restarted = True
             self._ends.learn(over, mark)
             self._open = [each for each in self._open if each is not over]
@@ -196,25 +188,23 @@ class LogReader:
         """
         if len(self._nannies) < 2 or mark.role != "death" or not end.stop_requested:
             return False
-        known = mark.identity.nanny is not None and mark.identity.nanny == end.identity.nanny
-        if known or _is_being_killed(end):
+        if (mark.identity.nanny and mark.identity.nanny == end.identity.nanny) or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
-        if mark in self._restarted:
-            return True
-        late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
-        return late or mark.captures.get("signal") == _SIGKILL
+        is_late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
+        return mark in self._restarted or is_late or mark.captures.get("signal") == _SIGKILL
 
-    def _stop_requests_for(self, mark: Match) -> Iterator[Match]:
-        """The stop requests before *mark* that may be for its worker; a retirement names its workers."""
+    def _is_requested(self, mark: Match) -> bool:
+        """Whether a stop request before *mark* may be for its worker; a retirement names its workers."""
         since = self._joined.get(mark.identity.worker or "", 0)
-        orders = [each for each in self._stop_requests if each.line > since and _request_covers(each, mark)]
-        return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.identity))
+        return any(
+            (each.owner != RETIREMENT or may_retire(each, mark.identity))
+            for each in self._stop_requests
+            if each.line > since and _request_covers(each, mark)
+        )
 
     def _new_end(self, mark: Match) -> EndBuilder:
-        end = EndBuilder(
-            identity=self._identity_in(mark), stop_requested=any(True for _ in self._stop_requests_for(mark))
-        )
+        end = EndBuilder(identity=self._identity_in(mark), stop_requested=self._is_requested(mark))
         self._ends.add(end)
         return end
 
@@ -263,9 +253,9 @@ def _is_restart_after(one: Match, two: Match) -> bool:
 
 
 def _is_near_end(end: EndBuilder, mark: Match) -> bool:
-    latest = end.marks[-1] if end.marks else None
-    if latest is None:
+    if not end.marks:
         return True
+    latest = end.marks[-1]
     if latest.when is not None and mark.when is not None:
         return abs(mark.when - latest.when) <= NEAR_S
     return abs(mark.line - latest.line) <= NEAR_LINES
@@ -394,7 +384,8 @@ class CandidateTable(EndTable):
 
     def __init__(self) -> None:
         super().__init__()
-        self._timed: set[int] = set()
+        #: The ends that have a time.
+        self.timed: set[int] = set()
         self._timeless: dict[int, None] = {}
         self._buckets: dict[int, dict[int, None]] = {}
         #: Time spans that are not in the buckets yet, by number.
@@ -406,7 +397,7 @@ class CandidateTable(EndTable):
             self._timeless[number] = None
             return
         self._timeless.pop(number, None)
-        self._timed.add(number)
+        self.timed.add(number)
         self._pending[number] = span
 
     def end_group(self) -> None:
@@ -415,11 +406,6 @@ class CandidateTable(EndTable):
             for bucket in _time_buckets(span):
                 self._buckets.setdefault(bucket, {})[number] = None
         self._pending.clear()
-
-    @property
-    def timed_count(self) -> int:
-        """How many of them have a time."""
-        return len(self._timed)
 
     def candidates(self, end: ProcessEnd, span: tuple[float, float], taken: Collection[int]) -> list[int]:
         """The ends that may be *end*, by number, without *taken*: with its name, at its time, or without a time."""
@@ -443,40 +429,6 @@ class CandidateTable(EndTable):
         yield from self._timeless
         for numbers in self._buckets.values():
             yield from numbers
-
-
-class EndsByTime:
-    """Ends by the address or pid of their workers, sorted by time under each name."""
-
-    def __init__(self, ends: Iterable[ProcessEnd]) -> None:
-        self._timed: dict[str | int, list[tuple[float, ProcessEnd]]] = {}
-        self._timeless: dict[str | int, list[ProcessEnd]] = {}
-        for end in ends:
-            names = {name for each in end.identities for name in (each.worker, each.pid) if name is not None}
-            for name in names:
-                if end.when is None:
-                    self._timeless.setdefault(name, []).append(end)
-                else:
-                    self._timed.setdefault(name, []).append((end.when, end))
-        for timed in self._timed.values():
-            timed.sort(key=_end_time)
-
-    def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
-        """Ends that share a name with *identity*; they may be of other processes.
-
-        At most `_MAX_COMPARED` of each name, around *when* or the last.
-        """
-        for name in (identity.worker, identity.pid):
-            if name is not None:
-                timed = self._timed.get(name, [])
-                place = len(timed) if when is None else bisect_left(timed, when, key=_end_time)
-                first = max(0, min(place - _MAX_COMPARED // 2, len(timed) - _MAX_COMPARED))
-                yield from (end for _, end in timed[first : first + _MAX_COMPARED])
-                yield from self._timeless.get(name, [])[:_MAX_COMPARED]
-
-
-def _end_time(timed: tuple[float, ProcessEnd]) -> float:
-    return timed[0]
 
 
 def _time_buckets(span: tuple[float, float]) -> list[int]:

@@ -109,6 +109,14 @@ class NameIndex(Generic[_T]):
             index.add(number, piece, piece.identity)
         return index
 
+    @staticmethod
+    def of_ends(ends: Iterable[ProcessEnd]) -> NameIndex[ProcessEnd]:
+        """The ends of processes by all their names."""
+        index: NameIndex[ProcessEnd] = NameIndex()
+        for number, end in enumerate(ends):
+            index.add(number, end, *end.identities)
+        return index
+
     def add(self, number: int, value: _T, *identities: Identity) -> None:
         """Add a value, or further *identities* of the one with that *number*."""
         for identity in identities:
