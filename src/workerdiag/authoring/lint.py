@@ -27,7 +27,6 @@ from workerdiag.model.rules import (
     Landmark,
     LandmarkSign,
     LogSign,
-    Mitigation,
     Rulebook,
     Sign,
     TogetherSign,
@@ -36,13 +35,14 @@ from workerdiag.model.rules import (
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.
 NO_WORKERS_CAUSE = "standstill.no-workers"
 
+#: What the project asks of its own causes, as rule files have it.
+_WANTED = {name: name for name in ("author", "added", "origin", "references")}
+_WANTED |= {"signs": "[[sign]]", "mitigations": "[[mitigation]]", "next_steps": "[[next_step]]"}
+
 
 def lint(book: Rulebook) -> list[str]:
     """Problems of patterns and references, all of them, each with id and sign."""
-    problems = list(_pattern_problems(book))
-    if not problems:
-        problems += _reference_problems(book)
-    return problems
+    return [*_pattern_problems(book)] or [*_reference_problems(book)]
 
 
 def check_examples(book: Rulebook) -> list[str]:
@@ -51,16 +51,11 @@ def check_examples(book: Rulebook) -> list[str]:
     problems = []
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
-        problems += [
-            f"{label}: does not match a line it is for: {line!r}"
-            for line in rule.seen
-            if not _shows_sign(line, owner, name, book, matcher)
-        ]
-        problems += [
-            f"{label}: matches a line it is not for: {line!r}"
-            for line in rule.lookalikes
-            if _shows_sign(line, owner, name, book, matcher)
-        ]
+        for is_for, line in (*((True, each) for each in rule.seen), *((False, each) for each in rule.lookalikes)):
+            found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
+            if is_for != any(each.owner == owner and each.sign == name for each in found):
+                what = "does not match a line it is for" if is_for else "matches a line it is not for"
+                problems.append(f"{label}: {what}: {line!r}")
         if not rule.seen:
             problems.append(f"{label}: has no `seen` line")
         problems += [
@@ -75,19 +70,7 @@ def incomplete_rules(book: Rulebook) -> list[str]:
     """Return what the project asks of its own rules and *book* lacks: provenance, next steps, examples."""
     problems = []
     for cause in book.causes:
-        lacking = [
-            key
-            for key, value in (
-                ("author", cause.author),
-                ("added", cause.added),
-                ("origin", cause.origin),
-                ("references", cause.references),
-                ("[[sign]]", cause.signs),
-                ("[[mitigation]]", cause.mitigations),
-                ("[[next_step]]", cause.next_steps),
-            )
-            if not value
-        ]
+        lacking = [key for name, key in _WANTED.items() if not getattr(cause, name)]
         if lacking:
             problems.append(f"{cause.id}: has no {', '.join(lacking)}")
     problems += [
@@ -111,11 +94,6 @@ def signs_without_lookalikes(book: Rulebook) -> list[str]:
 def _message_text(line: str) -> str:
     """A `seen` text without what loggers put before each of its lines."""
     return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
-
-
-def _shows_sign(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
-    found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
-    return any(each.owner == owner and each.sign == name for each in found)
 
 
 def _pattern_problems(book: Rulebook) -> Iterator[str]:
@@ -197,10 +175,15 @@ def _mitigation_problems(cause: Cause, book: Rulebook) -> Iterator[str]:
     known = _known_placeholders(cause, book)
     for number, mitigation in enumerate(cause.mitigations, 1):
         where = f"{cause.id} mitigation {number}"
-        for word in sorted(_quoted_placeholders(mitigation) - known):
+        typed = "\n".join((mitigation.example, *mitigation.examples.values()))
+        quoted = _placeholders(mitigation.do, mitigation.inspect, mitigation.when, mitigation.cost, typed)
+        # of these it depends whether it is worded at all
+        quoted.update(mitigation.uses, mitigation.superseded_by, mitigation.requires)
+        for word in sorted(quoted - known):
             yield f"{where}: quotes what no death has: {{{word}}}"
-        if "{needs_memory}" in mitigation.do and (size := _fixed_size(mitigation)):
-            yield f"{where}: its example has a fixed size beside {{needs_memory}}: {size}"
+        size = re.search(r"\b\d+(?:\.\d+)? ?[GM](?:iB?|B)\b", typed)
+        if "{needs_memory}" in mitigation.do and size:
+            yield f"{where}: its example has a fixed size beside {{needs_memory}}: {size[0]}"
         for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
             yield f"{where}: is for a sign that the cause does not have: {name}"
 
@@ -227,20 +210,6 @@ def _landmark_ids(cause: Cause, sign: Sign) -> tuple[str, ...]:
     return ()
 
 
-def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
-    """The names in braces, and those that decide whether a mitigation is worded at all."""
-    texts = (mitigation.do, mitigation.inspect, mitigation.when, mitigation.cost)
-    typed = (mitigation.example, *mitigation.examples.values())
-    deciding = (*mitigation.uses, *mitigation.superseded_by, *mitigation.requires)
-    return {*_placeholders(*texts, *typed), *deciding}
-
-
-def _fixed_size(mitigation: Mitigation) -> str:
-    typed = "\n".join((mitigation.example, *mitigation.examples.values()))
-    found = re.search(r"\b\d+(?:\.\d+)? ?[GM](?:iB?|B)\b", typed)
-    return found[0] if found else ""
-
-
 #: Fields that advice may quote of events that sources create.
 _FIELDS_OF_TOPIC = {
     "module": ("module", "path"),
@@ -254,13 +223,8 @@ _FIELDS_OF_TOPIC = {
 def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
     captured = _capture_names(cause, book)
     of_crashes = CRASH_PLACEHOLDERS if STACK_CAPTURE in captured else ()
-    return {
-        *MEMORY_PLACEHOLDERS,
-        MEMORY_REASON,
-        *CLUSTER_PLACEHOLDERS,
-        *of_crashes,
-        *captured.intersection(CAPTURE_PLACEHOLDERS),
-    }
+    always = {*MEMORY_PLACEHOLDERS, MEMORY_REASON, *CLUSTER_PLACEHOLDERS}
+    return always | {*of_crashes} | captured.intersection(CAPTURE_PLACEHOLDERS)
 
 
 def _capture_names(cause: Cause, book: Rulebook) -> set[str]:

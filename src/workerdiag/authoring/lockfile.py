@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -47,13 +47,12 @@ _EXAMPLE_KEYS = ("seen", "lookalikes", "introduced", "removed")
 def lock_text(book: Rulebook) -> str:
     """The text of the lock of *book*: revision and content hash of every rule, sorted by id."""
     entries = {
-        rule_id: {"revision": rule.revision, "sha256": rule_digest(rule)}
-        for rule_id, rule in _rules_by_id(book).items()
+        key: {"revision": rule.revision, "sha256": _digest(rule)} for key, rule in _rules_by_id(book).items()
     }
     return json.dumps(entries, indent=1, sort_keys=True) + "\n"
 
 
-def rule_digest(rule: Cause | Landmark) -> str:
+def _digest(rule: Cause | Landmark) -> str:
     """SHA-256, in hexadecimal, of what in *rule* can change a diagnosis."""
     content = asdict(rule)
     if isinstance(rule, Cause):
@@ -66,7 +65,11 @@ def rule_digest(rule: Cause | Landmark) -> str:
 def lock_problems(folder: Path, book: Rulebook) -> list[str]:
     """Return what the lock of *folder* does not allow in *book*. Without a lock nothing was released."""
     path = folder / LOCK_FILE
-    return _problems_by(path, lambda known: [*revision_problems(known, book)])
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return [*revision_problems(known, book)]
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:  # as after a merge conflict
+        return [f"{LOCK_FILE} cannot be read: {problem}; restore the one that was committed last"]
 
 
 def lock_rules(folder: Path, book: Rulebook) -> list[str]:
@@ -75,14 +78,6 @@ def lock_rules(folder: Path, book: Rulebook) -> list[str]:
     if not problems:
         (folder / LOCK_FILE).write_text(lock_text(book), encoding="utf-8")
     return problems
-
-
-def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[str]]) -> list[str]:
-    """The problems that *find* sees in the lock, or that it is unreadable, as after a merge conflict."""
-    try:
-        return find(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        return [f"{LOCK_FILE} cannot be read: {problem}; restore the one that was committed last"]
 
 
 def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:
@@ -94,7 +89,7 @@ def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Itera
         entry = known.get(rule_id)
         if entry is None:
             needed, why = 1, "was never released"
-        elif rule_digest(rule) == entry["sha256"]:
+        elif _digest(rule) == entry["sha256"]:
             needed, why = entry["revision"], f"is as revision {entry['revision']} was released"
         else:
             needed, why = entry["revision"] + 1, f"was edited since revision {entry['revision']} was released"
@@ -103,9 +98,8 @@ def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Itera
 
 
 def _rules_by_id(book: Rulebook) -> dict[str, Cause | Landmark]:
-    rules: dict[str, Cause | Landmark] = {each.id: each for each in book.causes}
-    rules.update((each.id, each) for each in book.landmarks)
-    return rules
+    rules: tuple[Cause | Landmark, ...] = (*book.causes, *book.landmarks)
+    return {each.id: each for each in rules}
 
 
 def _digest_content(value: object) -> object:

@@ -60,16 +60,20 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
     book = read_folder(folder)
     together = load_rulebook(folder, packs=False)
     matcher = Matcher(together)
-    known = [
-        each for place in (folder / INCIDENTS, *incidents) if place.is_dir() for each in _require_incidents(place)
-    ]
+    known = [each for place in (folder / INCIDENTS, *incidents) if place.is_dir() for each in read_incidents(place)]
     quiet = _quiet_logs(folder)
     problems = [
         *check_examples(book),
         *(line for each in book.reasons for line in reason_problems(each, together, matcher)),
         *unknown_expectations(known, together),
         *(line for each in known for line in incident_problems(each, together, matcher)),
-        *(line for name, logs in quiet for line in quiet_problems(name, logs, together, matcher)),
+        *(
+            line
+            for path in quiet
+            for line in quiet_problems(
+                f"quiet log {QUIET}/{path.name}", explain_logs([path], together, matcher), together
+            )
+        ),
         *_false_alarm_lines(folder, together, matcher),
     ]
     return RuleEvaluation(
@@ -88,10 +92,10 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
 def reason_problems(rule: ReasonRule, book: Rulebook, matcher: Matcher) -> Iterator[str]:
     """The examples of a reason for which *book* names another one, or none."""
     for each in rule.examples:
-        fields = [(str(event.get("topic", "")), dict(event)) for event in each.events]
+        topics = [(str(event.get("topic", "")), event) for event in each.events]
         events = [
-            Event(topic=topic, fields=known, identity=_DEAD if topic == "all" else NO_IDENTITY)
-            for topic, known in fields
+            Event(topic=topic, fields=event, identity=_DEAD if topic == "all" else NO_IDENTITY)
+            for topic, event in topics
         ]
         log = LogChunk(origin="example", data=each.text.encode())
         findings = diagnose([log, *events], book, matcher=matcher)
@@ -113,21 +117,17 @@ def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher)
         yield f"incident {incident.name}: expected {wanted}; said {said}"
 
 
-def quiet_problems(name: str, logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    """The causes that *book* sees in the *logs* of a healthy cluster, other than requests to stop."""
-    yield from _quiet_alarms(f"quiet log {name}", explain_logs(logs, book, matcher), book)
+def quiet_problems(where: str, findings: Findings, book: Rulebook) -> Iterator[str]:
+    """The causes that are seen in the log of a healthy cluster, other than requests to stop."""
+    for cause in _false_alarms(findings):
+        rule = book.cause(cause.id)
+        if rule is None or rule.ends != "stopped":
+            yield _alarm_text(where, cause)
 
 
-def _require_incidents(place: Path) -> list[KnownIncident]:
-    found = read_incidents(place)
-    if not found:
-        raise RuleFileError(str(place), ("holds no incident: one folder each, with its texts and meta.toml",))
-    return found
-
-
-def _quiet_logs(folder: Path) -> list[tuple[str, list[Path]]]:
-    places = {each.resolve(): each for each in (folder / QUIET, shipped_folder() / QUIET) if each.is_dir()}
-    return [(f"{QUIET}/{path.name}", [path]) for place in places.values() for path in text_files(place)]
+def _quiet_logs(folder: Path) -> list[Path]:
+    places = (each.resolve() for each in (folder / QUIET, shipped_folder() / QUIET) if each.is_dir())
+    return [path for place in dict.fromkeys(places) for path in text_files(place)]
 
 
 def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]:
@@ -135,19 +135,11 @@ def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterat
     own = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in dict.fromkeys((*(line for line in own if line and not line.startswith("#")), *quiet_lines())):
         found = diagnose([LogChunk(origin=QUIET_LINES, data=line.encode())], book, matcher=matcher)
-        yield from _quiet_alarms(f"quiet line {line!r}", found, book)
+        yield from quiet_problems(f"quiet line {line!r}", found, book)
 
 
 def _false_alarms(findings: Findings) -> list[RankedCause]:
     return [cause for cause in findings.causes if cause.probability >= FALSE_ALARM]
-
-
-def _quiet_alarms(where: str, findings: Findings, book: Rulebook) -> Iterator[str]:
-    """The causes that are seen on a quiet log, other than requests to stop."""
-    for cause in _false_alarms(findings):
-        rule = book.cause(cause.id)
-        if rule is None or rule.ends != "stopped":
-            yield _alarm_text(where, cause)
 
 
 def _alarm_text(where: str, cause: RankedCause) -> str:
@@ -231,6 +223,8 @@ def read_incidents(folder: Path) -> list[KnownIncident]:
         problems += [f"{place.name}: {each}" for each in mistakes]
         if meta is not None and logs:
             found.append(KnownIncident(name=place.name, logs=logs, **asdict(meta)))
+    if not found and not problems:
+        problems.append("holds no incident: one folder each, with its texts and meta.toml")
     if problems:
         raise RuleFileError(str(folder), tuple(problems))
     return found
