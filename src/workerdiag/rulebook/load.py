@@ -19,7 +19,7 @@ from typing import Any, cast
 from attrs import evolve, frozen
 from importlib_resources import as_file, files
 
-from workerdiag.deadline import Deadline, call_in_time
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.rules import (
@@ -65,7 +65,13 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     book, _ = load_rulebook_in_time(Deadline.after(_PACKS_S)) if packs else (_shipped_rulebook(), True)
     for path in paths:
         book = _overlay(book, read_folder(Path(path)), str(path))
-    return _disable_causes(book, disable) if disable else book
+    known = {each.id for each in book.causes}
+    notes = [
+        f"{each} is disabled" if each in known else f"{each} cannot be disabled: there is no such cause"
+        for each in sorted(disable)
+    ]
+    enabled = tuple(each for each in book.causes if each.id not in disable)
+    return evolve(book, causes=enabled, notes=(*book.notes, *notes)) if disable else book
 
 
 def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
@@ -111,32 +117,19 @@ def _shipped_rulebook() -> Rulebook:
 
 
 def _overlay(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
-    causes = {each.id: each for each in book.causes}
-    landmarks = {each.id: each for each in book.landmarks}
-    ids = (*(cause.id for cause in more.causes), *(landmark.id for landmark in more.landmarks))
-    notes = [f"{each} is overridden by {place}" for each in ids if each in causes or each in landmarks]
-    causes.update((each.id, each) for each in more.causes)
-    landmarks.update((each.id, each) for each in more.landmarks)
+    known = {*(each.id for each in book.causes), *book.landmarks_by_id}
+    ids = (*(each.id for each in more.causes), *(each.id for each in more.landmarks))
+    notes = [f"{each} is overridden by {place}" for each in ids if each in known]
     return evolve(
         book,
-        causes=tuple(causes.values()),
-        landmarks=tuple(landmarks.values()),
+        causes=tuple({each.id: each for each in (*book.causes, *more.causes)}.values()),
+        landmarks=tuple({each.id: each for each in (*book.landmarks, *more.landmarks)}.values()),
         errors=(*more.errors, *book.errors),  # the first that fits decides
         reasons=tuple({each.id: each for each in (*book.reasons, *more.reasons)}.values()),
         advice=(*book.advice, *more.advice),
         task_advice=(*book.task_advice, *more.task_advice),
         notes=(*book.notes, *more.notes, *notes),
     )
-
-
-def _disable_causes(book: Rulebook, disable: Collection[str]) -> Rulebook:
-    known = {each.id for each in book.causes}
-    notes = [
-        f"{each} is disabled" if each in known else f"{each} cannot be disabled: there is no such cause"
-        for each in sorted(disable)
-    ]
-    enabled = tuple(each for each in book.causes if each.id not in disable)
-    return evolve(book, causes=enabled, notes=(*book.notes, *notes))
 
 
 @frozen(kw_only=True)
@@ -162,12 +155,11 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
     for point in points:
         try:
             yield call_in_time("workerdiag-pack", partial(_read_pack, point), deadline)
-        except TimeoutError:
-            note = f"pack {point.name} is left out: loading it takes too long"
-            yield Pack(name=point.name, notes=(note,), is_late=True)
-        except RuntimeError as problem:
-            note = f"pack {point.name} is left out: {error_text(problem)}"[:500]
-            yield Pack(name=point.name, notes=(note,))
+        except CALL_FAILURES as problem:
+            is_late = isinstance(problem, TimeoutError)
+            why = "loading it takes too long" if is_late else error_text(problem)
+            note = f"pack {point.name} is left out: {why}"[:500]
+            yield Pack(name=point.name, notes=(note,), is_late=is_late)
 
 
 def _read_pack(point: EntryPoint) -> Pack:
@@ -251,8 +243,6 @@ def _without_empty(value: object) -> object:
     return [_without_empty(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-#: What a word in this part of a cause is worth.
-_ID, _TITLE, _WHY, _SIGN, _ADVICE = 8.0, 4.0, 2.0, 1.0, 0.5
 _WORD = re.compile(r"[a-z0-9_]{2,}")
 #: Letters of a word that are compared: "killing" finds "killed". Names of programs are compared whole.
 _STEM = 5
@@ -270,31 +260,21 @@ def search_causes(book: Rulebook, query: str, *, most: int = 10) -> tuple[Cause,
 
 
 def _score(cause: Cause, wanted: frozenset[str]) -> float:
-    parts = (
-        (_ID, cause.id),
-        (_TITLE, cause.title),
-        (_WHY, cause.why),
-        (_SIGN, " ".join(_sign_texts(cause))),
-        (_ADVICE, " ".join(_advice_texts(cause))),
-    )
-    found = [(worth, wanted & _stems(text)) for worth, text in parts]
+    found = [(worth, wanted & _stems(" ".join(texts))) for worth, texts in _searched_texts(cause)]
     words = frozenset[str]().union(*(each for _, each in found))
     return len(words) * sum(worth * len(each) for worth, each in found)
 
 
-def _sign_texts(cause: Cause) -> Iterable[str]:
-    for sign in cause.signs:
-        yield sign.name
-        if isinstance(sign, LogSign):
-            yield from sign.seen
-
-
-def _advice_texts(cause: Cause) -> Iterable[str]:
-    """The advice and the next steps, also those that many causes share."""
-    for each in cause.mitigations:
-        yield from (each.when, each.do, each.example)
-    for step in cause.next_steps:
-        yield from (step.inspect, step.command)
+def _searched_texts(cause: Cause) -> Iterator[tuple[float, list[str]]]:
+    """What a word in a part of a cause is worth, with the texts of that part."""
+    logs = (sign for sign in cause.signs if isinstance(sign, LogSign))
+    yield 8.0, [cause.id]
+    yield 4.0, [cause.title]
+    yield 2.0, [cause.why]
+    yield 1.0, [*(sign.name for sign in cause.signs), *(line for sign in logs for line in sign.seen)]
+    # the advice and the next steps, also those that many causes share
+    advice = [text for each in cause.mitigations for text in (each.when, each.do, each.example)]
+    yield 0.5, advice + [text for step in cause.next_steps for text in (step.inspect, step.command)]
 
 
 def _stems(text: str) -> frozenset[str]:

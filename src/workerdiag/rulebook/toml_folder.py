@@ -6,6 +6,7 @@ What several causes have in common is written once (``knowledge/shared/*.toml``)
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -75,7 +76,11 @@ class _FolderReader:
     def book(self) -> Rulebook:
         manifest = self._manifest()
         causes = [each for path in sorted(self._folder.glob("causes/*/*.toml")) for each in self._cause(path)]
-        marks = [each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)]
+        marks = [
+            each
+            for path in sorted(self._folder.glob("landmarks/*.toml"))
+            for each in self._tables(path, "landmark", Landmark)
+        ]
         shared = [
             each
             for path in sorted(self._folder.glob("shared/*.toml"))
@@ -151,9 +156,6 @@ class _FolderReader:
         if reading.problem is not None:
             self.problems += [f"{label}{line}" for line in table_problems(reading.problem)]
 
-    def _landmarks(self, path: Path) -> Iterator[Landmark]:
-        yield from self._tables(path, "landmark", Landmark)
-
     def _tables(self, path: Path, name: str, cls: type[_T]) -> Iterator[_T]:
         """Yield the tables of that *name*, of which alone a file consists; none of one that is not there."""
         if not path.exists():
@@ -218,19 +220,19 @@ def _misplaced_files(folder: Path) -> Iterator[str]:
 
 
 def _duplicate_names(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> Iterator[str]:
-    seen: set[str] = set()
-    for landmark in landmarks:
-        if landmark.id in seen:
-            yield f"landmark {landmark.id}: defined twice"
-        seen.add(landmark.id)
+    for each in _repeated(landmark.id for landmark in landmarks):
+        yield f"landmark {each}: defined twice"
     for cause in causes:
         for name in _duplicate_signs(cause):
             yield f"{cause.id}: two signs are named {name!r}"
 
 
 def _duplicate_signs(cause: Cause) -> list[str]:
-    names = [sign.name for sign in (*cause.signs, *cause.against)]
-    return sorted({each for each in names if names.count(each) > 1})
+    return _repeated(sign.name for sign in (*cause.signs, *cause.against))
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 #: Shape of the files that this engine reads.
