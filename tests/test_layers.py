@@ -33,7 +33,7 @@ MAY_IMPORT = table(
         "lazy": "",
         "settings": "guard errors units redaction",
         "deadline": "guard errors",
-        "model": "guard errors",
+        "model": "guard errors units",
         "procfs_and_cgroups": "",
         "redaction": "guard model errors",
         "serialization": "errors",

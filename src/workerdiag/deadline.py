@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Generic, TypeVar
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from workerdiag.errors import describe_error
 
@@ -122,11 +122,15 @@ class GraceDeadline:
     deadline: Deadline = NO_DEADLINE
     #: How many times `is_over` returns False in any case.
     _grace: int = 0
+    #: How many times it has returned True.
+    refusals: int = field(default=0, init=False)
 
     def is_over(self) -> bool:
         """Whether the grace is used up and the deadline has passed."""
         self._grace -= 1
-        return self._grace < 0 and self.deadline.is_over
+        is_over = self._grace < 0 and self.deadline.is_over
+        self.refusals += is_over
+        return is_over
 
 
 #: What `call_in_time` and `in_thread` raise.

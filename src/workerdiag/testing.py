@@ -94,7 +94,7 @@ def check_source(
     Raises:
         AssertionError: It breaks promises of a source; the message names all of them.
     """
-    problems = _metadata_problems(make())
+    problems = [*_metadata_problems(make())]
     before = {**_global_state(), "place that is asked": state()}
     pieces = _collect_pieces(make, budget_s, problems)
     _collect_pieces(make, 0.05, problems)
@@ -109,13 +109,11 @@ def check_source(
     assert not problems, "not a good source:\n" + "\n".join(f"- {each}" for each in dict.fromkeys(problems))
 
 
-def _metadata_problems(source: EvidenceSource) -> list[str]:
-    problems = []
+def _metadata_problems(source: EvidenceSource) -> Iterator[str]:
     if not isinstance(getattr(source, "name", None), str) or not source.name:
-        problems.append("has no name: gaps and reports need one")
+        yield "has no name: gaps and reports need one"
     if hasattr(source, "terms") and not isinstance(source.terms, Terms):
-        problems.append(f"its terms are {type(source.terms).__name__}, not workerdiag.plugins.Terms")
-    return problems
+        yield f"its terms are {type(source.terms).__name__}, not workerdiag.plugins.Terms"
 
 
 def _collect_pieces(make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]) -> list[Evidence]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workerdiag import LogText, explain
-from workerdiag.correlation.assemble import ReportLimit, merge_ends
+from workerdiag.correlation.assemble import merge_ends
 from workerdiag.correlation.process_ends import CandidateTable, EndBuilder, EndList
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
@@ -32,14 +32,14 @@ def test_ends_of_one_observer_are_not_held_against_each_other(monkeypatch):
             yield each
 
     monkeypatch.setattr(CandidateTable, "_near", counting)
-    merged = merge_ends([ends(10_000, pids=False)], Lifetimes(()), ReportLimit(GraceDeadline()))
+    merged = merge_ends([ends(10_000, pids=False)], Lifetimes(()), GraceDeadline())
     assert (len(merged), looked_at) == (10_000, 0)
 
 
 def test_ends_of_another_observer_are_found_by_their_time():
     """A nanny has the pid, the scheduler the address: at the same moment they are one death each."""
     groups = [ends(3, pids=False), ends(3, pids=True)]
-    merged = merge_ends(groups, Lifetimes(()), ReportLimit(GraceDeadline()))
+    merged = merge_ends(groups, Lifetimes(()), GraceDeadline())
     assert [(each.identity.worker, each.identity.pid) for each in merged] == [
         ("tcp://h:0", 0),
         ("tcp://h:1", 1),

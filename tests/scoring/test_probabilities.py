@@ -166,8 +166,8 @@ def test_more_evidence_decides_between_two_that_are_both_nearly_certain():
     more = supported("family.b", said("one", "decisive", 2), said("two", "strong", 3))
     result = distribution([less, more])
 
-    assert result.best is not None
-    assert result.best[0] == "family.b"
+    assert result.explanation is not None
+    assert result.explanation[0] == "family.b"
     assert result.chances["family.a"] < 0.01
     assert isclose(result.unknown, 1 / (1 + MAX_ODDS))
 
@@ -178,8 +178,8 @@ def test_a_decisive_sign_is_not_explained_away_by_a_moderate_one():
     guess = supported("family.a", said("usual", "moderate", 2), explains=("family.z",))
     shown = supported("family.a", said("usual", "strong", 2), explains=("family.z",))
 
-    assert distribution([effect, guess]).best[0] == "family.z"
-    assert distribution([effect, shown]).best[0] == "family.a"
+    assert distribution([effect, guess]).explanation[0] == "family.z"
+    assert distribution([effect, shown]).explanation[0] == "family.a"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_stop_on_request_is_no_rival_of_one_moderate_sign_of_a_usual_cause():
     start = supported("family.start", said("refused", "moderate", 1))
     stop = supported("family.stop", said("closing", "strong", 2))
     stop = evolve(stop, cause=evolve(stop.cause, ends="stopped"))
-    assert distribution([stop, start]).best[0] == "family.start"
+    assert distribution([stop, start]).explanation[0] == "family.start"
 
 
 def test_a_stop_explains_what_comes_of_it():

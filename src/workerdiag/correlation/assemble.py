@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
-from attrs import define, evolve
+from attrs import evolve
 
 from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
 from workerdiag.correlation.process_ends import CandidateTable, EndBuilder, EndTable, LogReader
@@ -62,30 +62,30 @@ def assemble(
         if each.identity.worker is None or not lifetimes.outlived((each.identity.worker,), each)
     ]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
-    limit = ReportLimit(clock or GraceDeadline())
-    merged = merge_ends(read_ends(marks), lifetimes, limit)
+    clock = clock or GraceDeadline()
+    merged = merge_ends(read_ends(marks), lifetimes, clock)
     own, foreign = split_foreign_processes(without_idle_nannies(merged))
     foreigners = ForeignProcesses(foreign, own)
     marks = [each for each in marks if each.role != "death" or not foreigners.include(each)]
     signs = [each for each in matches if each.sign and not foreigners.include(each)]
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
-    own = _add_exits(own, (piece for piece in rest if isinstance(piece, ProcessExit)), limit)
+    own = _add_exits(own, (piece for piece in rest if isinstance(piece, ProcessExit)), clock)
     deaths = sorted(
-        _add_blames(own, _blames(marks, exceptions), limit),
+        _add_blames(own, _blames(marks, exceptions), clock),
         key=lambda end: (end.when is None, end.when or 0.0),
     )
-    attribution = attribute_signs(signs, marks, deaths, lifetimes)
+    assigned, unassigned = attribute_signs(signs, marks, deaths, lifetimes)
     tasks_at_loss = (piece for piece in rest if isinstance(piece, TasksAtLoss))
     return Incident(
-        cases=tuple(Case(end=end, signs=own) for end, own in zip(deaths, attribution.assigned, strict=True)),
-        unassigned_signs=attribution.unassigned,
+        cases=tuple(Case(end=end, signs=own) for end, own in zip(deaths, assigned, strict=True)),
+        unassigned_signs=unassigned,
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
         histories=tuple(piece for piece in rest if isinstance(piece, ProcessHistory)),
         tasks_at_loss=tuple(sorted(tasks_at_loss, key=lambda each: each.when or 0.0)),
         inspected=_inspected_places(rest, matches),
-        left_out=limit.left_out,
+        left_out=clock.refusals,
         lifetimes=lifetimes,
     )
 
@@ -111,23 +111,19 @@ def _blames(
 ) -> Iterator[tuple[Identity, Match | None]]:
     """The last worker of each task that Dask gave up on, by messages and exceptions."""
     yield from ((mark.identity, mark) for mark in marks if mark.role == "blame")
-    yield from (
-        (each.identity, None)
-        for each in exceptions
-        if each.identity.worker is not None or each.identity.pid is not None
-    )
+    named = (each.identity for each in exceptions)
+    yield from ((each, None) for each in named if each.worker is not None or each.pid is not None)
 
 
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """Whether Dask reports workers that joined and none that left: then the kernel's lines are about others."""
-    if any(
-        isinstance(piece, ProcessExit) or (isinstance(piece, ExceptionFacts) and not piece.from_task)
-        for piece in rest
-    ):
-        return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
-    return came and not any(each.role in _LOSSES for each in marks)
+    is_told = any(
+        isinstance(piece, ProcessExit) or (isinstance(piece, ExceptionFacts) and not piece.from_task)
+        for piece in rest
+    )
+    return came and not is_told and not any(each.role in _LOSSES for each in marks)
 
 
 def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> Iterator[Match]:
@@ -155,11 +151,11 @@ def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> fro
     return frozenset(inspected | by_messages)
 
 
-def _add_exits(ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], limit: ReportLimit) -> list[ProcessEnd]:
+def _add_exits(ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], clock: GraceDeadline) -> list[ProcessEnd]:
     """Add each exit to the end of its process, or as a death of its own."""
     table = EndTable(ends)
     for exit_ in exits:
-        if not limit.allows_one():
+        if clock.is_over():
             continue
         named = table.with_name(exit_.identity)
         number = next((each for each in named if not _is_of_later_process(exit_, table.ends[each])), None)
@@ -188,7 +184,7 @@ def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
 
 
 def _add_blames(
-    ends: Iterable[ProcessEnd], blames: Iterable[tuple[Identity, Match | None]], limit: ReportLimit
+    ends: Iterable[ProcessEnd], blames: Iterable[tuple[Identity, Match | None]], clock: GraceDeadline
 ) -> list[ProcessEnd]:
     """Add each blame to the death of the worker that it names; that worker died even if nothing else reports it.
 
@@ -197,7 +193,7 @@ def _add_blames(
     table = EndTable(ends)
     nameless = [number for number, end in enumerate(table.ends) if end.identity.worker is None]
     for identity, mark in blames:
-        if not limit.allows_one():
+        if clock.is_over():
             continue
         nameless = [each for each in nameless if table.ends[each].identity.worker is None][-_MAX_NAMELESS:]
         number = _blamed(identity, table, nameless)
@@ -239,21 +235,6 @@ _DASK = ("worker", "scheduler")
 _OBSERVERS = (*_DASK, *_PLATFORMS, "service")
 #: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0).
 _START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
-
-
-@define
-class ReportLimit:
-    """Counts the reports of ends for which no time remains."""
-
-    clock: GraceDeadline
-    left_out: int = 0
-
-    def allows_one(self) -> bool:
-        """Whether time remains for one more report; if not, it is counted."""
-        if self.left_out or self.clock.is_over():
-            self.left_out += 1
-            return False
-        return True
 
 
 def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
@@ -301,14 +282,14 @@ def _log_observer(mark: Match) -> str:
 
 
 def merge_ends(
-    groups: Iterable[Sequence[ProcessEnd]], lifetimes: Lifetimes, limit: ReportLimit
+    groups: Iterable[Sequence[ProcessEnd]], lifetimes: Lifetimes, clock: GraceDeadline
 ) -> list[ProcessEnd]:
     """Merge the reports of one process. Those of one group are of different processes."""
     table = CandidateTable()
     for group in groups:
         taken: set[int] = set()
         timed = 0
-        for end in filter(lambda _: limit.allows_one(), group):
+        for end in filter(lambda _: not clock.is_over(), group):
             numbers = table.candidates(end, time_span(end), taken)
             others = [(number, table.ends[number]) for number in numbers]
             number = find_same_end(end, others, lifetimes, no_times=len(table.timed) == timed)
@@ -444,7 +425,8 @@ def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
 
 def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """Whether both can be one death. The pids of a container and of the kernel may differ."""
-    if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
+    is_by_service = all(each.owner.startswith(SERVICE_LANDMARKS) for each in end.marks)
+    if is_by_service and end.exit_known and other.exit_known and end.signal != other.signal:
         return False
     if _needs_no_kernel(end, other) or _is_beside_a_stop(end, other) or _is_beside_a_stop(other, end):
         return False
@@ -498,7 +480,3 @@ def _still_wrote_after(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifeti
     if not is_kernel_only(kernels) or is_kernel_only(other):
         return False
     return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)
-
-
-def _is_service_only(end: ProcessEnd) -> bool:
-    return all(each.owner.startswith(SERVICE_LANDMARKS) for each in end.marks)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 
-from attrs import frozen
-
 from workerdiag.correlation.process_ends import NEAR_LINES
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY
@@ -31,20 +29,10 @@ REPORT_LINES = 10
 KERNEL_APART_S = 26 * 3600.0
 
 
-@frozen(kw_only=True)
-class Attribution:
-    """The death of each sign."""
-
-    #: The signs of each death, in the order of the deaths.
-    assigned: tuple[tuple[Match, ...], ...]
-    #: Signs that belong to no death.
-    unassigned: tuple[Match, ...]
-
-
 def attribute_signs(
     signs: Iterable[Match], marks: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes
-) -> Attribution:
-    """Assign each sign to a death; leave out the kernel's signs of another day.
+) -> tuple[list[tuple[Match, ...]], tuple[Match, ...]]:
+    """The signs of each death, and those that belong to none; without the kernel's signs of another day.
 
     Of the signs that belong to no single death, those in requests to several workers come first.
     """
@@ -63,7 +51,7 @@ def attribute_signs(
             unassigned.append(sign)
         else:
             assigned[number].append(sign)
-    return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=(*ordered, *unassigned))
+    return [*map(tuple, assigned)], (*ordered, *unassigned)
 
 
 class ForeignProcesses:

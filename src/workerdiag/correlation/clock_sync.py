@@ -44,12 +44,8 @@ _MOMENTS: Mapping[str, tuple[str, str]] = {
     "event.worker-restart-memory": ("memory", "pid"),
 }
 _EVENTS = "scheduler events"
-_STOP_REQUESTS = (
-    "nanny.still-alive",
-    "nanny.asked-to-close",
-    "nanny.asked-by-code",
-    "worker.asked-to-stop",
-    "worker.asked-by-code",
+_STOP_REQUESTS = frozenset(
+    "nanny.still-alive nanny.asked-to-close nanny.asked-by-code worker.asked-to-stop worker.asked-by-code".split()
 )
 #: Seconds that a worker takes at most to close on request: running tasks delay it.
 _MAX_CLOSING_S = 30.0
@@ -63,12 +59,14 @@ def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str
     A log without a common moment keeps its times.
     """
     moments = _moments(matches)
-    if len(moments) < 2:
-        return list(matches), ()
-    ahead_s = _clock_offsets(moments, _end_times(matches))
+    ahead_s = _clock_offsets(moments, _end_times(matches)) if len(moments) > 1 else {}
     if not ahead_s:
         return list(matches), ()
-    notes = tuple(_clock_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
+    notes = tuple(
+        f"the times in {clock} are {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} those of the others "
+        "and were corrected"
+        for clock, ahead in sorted(ahead_s.items())
+    )
     shifts = ((each, ahead_s.get(_clock_name(each))) for each in matches)
     return [
         each if ahead is None or each.when is None else evolve(each, when=each.when - ahead)
@@ -102,12 +100,15 @@ def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
     found: dict[tuple[str, str], list[float]] = {}
     stop_requests: dict[str, float] = {}
     for each in matches:
-        if each.owner in _STOP_REQUESTS and each.when is not None:
-            stop_requests[_clock_name(each)] = each.when
-        elif each.role in ("death", "restart", "removal") and each.when is not None and not each.sign:
-            role = "removal" if each.role == "removal" else "end"
-            if role == "removal" or each.when - stop_requests.get(_clock_name(each), -inf) > _MAX_CLOSING_S:
-                found.setdefault((_clock_name(each), role), []).append(each.when)
+        clock, when = _clock_name(each), each.when
+        if when is None or each.sign:
+            continue
+        if each.owner in _STOP_REQUESTS:
+            stop_requests[clock] = when
+        elif each.role == "removal":
+            found.setdefault((clock, "removal"), []).append(when)
+        elif each.role in ("death", "restart") and when - stop_requests.get(clock, -inf) > _MAX_CLOSING_S:
+            found.setdefault((clock, "end"), []).append(when)
     return found
 
 
@@ -180,8 +181,3 @@ def _plausible_offset_s(apart: Collection[float]) -> float | None:
     alike = all(abs(each - middle_s) <= SAME_S for each in apart)
     skewed = abs(middle_s - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
     return middle_s if alike and skewed else None
-
-
-def _clock_note(clock: str, ahead_s: float) -> str:
-    way = "ahead of" if ahead_s > 0 else "behind"
-    return f"the times in {clock} are {abs(ahead_s):.0f} s {way} those of the others and were corrected"

@@ -145,6 +145,11 @@ class ExceptionFacts:
     limit_bytes: int | None = None
     when: float | None = None
 
+    @property
+    def class_name(self) -> str:
+        """The name of its class without the module."""
+        return self.type.rpartition(".")[2]
+
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TaskInput:
@@ -218,6 +223,12 @@ class TasksAtLoss:
     gave_up: tuple[str, ...] = ()
     allowed_failures: int | None = None
     when: float | None = None
+
+    def each_task(self) -> Iterator[tuple[str, str, float | None, bool | None]]:
+        """Each of *tasks* with its thread, its seconds and whether that crashed, as far as they are known."""
+        unknown = (None,) * len(self.tasks)
+        threads = (*self.threads, *("",) * len(self.tasks))
+        yield from zip(self.tasks, threads, (*self.seconds, *unknown), (*self.crashed, *unknown), strict=False)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

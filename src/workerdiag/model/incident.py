@@ -7,7 +7,7 @@ another process of that machine.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final, Generic, TypeVar
 
@@ -198,6 +198,14 @@ class Incident:
     def all_signs(self) -> tuple[Match, ...]:
         """The signs of each death, then those that no death claims."""
         return (*(each for case in self.cases for each in case.signs), *self.unassigned_signs)
+
+    def events(self, topic: str) -> list[Match]:
+        """The events of that topic; its fields are captures, as text."""
+        return [each for each in self.marks if each.owner == f"event.{topic}"]
+
+    def fields_of(self, topic: str) -> list[Mapping[str, str]]:
+        """The fields of each event of that topic."""
+        return [each.captures for each in self.events(topic)]
 
     @exceptions_by_name.default
     def _index_exceptions(self) -> NameIndex[ExceptionFacts]:

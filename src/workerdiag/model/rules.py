@@ -212,8 +212,6 @@ STILL_ALIVE = "nanny.still-alive"
 START_FAILED = "nanny.start-failed"
 #: The state that a scheduler reports: its workers, and the tasks that wait for them.
 SCHEDULER_STATE = "event.scheduler-state"
-#: Owner of the matches of what `workerdiag.rescue` did.
-RESCUE_ACT = "event.rescue"
 #: A line without a header reports an end, in words that no rule has.
 LINE_OF_OTHERS = "untold.line-of-others"
 #: The last line of a log is not Dask's, and unlike any line before it.

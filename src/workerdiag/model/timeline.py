@@ -8,6 +8,7 @@ from attrs import frozen
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
+from workerdiag.units import format_bytes
 
 #: What happened besides deaths: a worker came up (``start``), stopped accepting work and accepted it again
 #: (``pause``, ``resume``), closed itself, was asked to stop, was lost to the scheduler (``connection-lost``,
@@ -74,6 +75,15 @@ class HeldObject:
     line: CodeLine | None = None
     #: The module whose variable it is; empty for a variable of a function.
     module: str = ""
+
+    @property
+    def where(self) -> str:
+        """``file:line, in function``, or the module whose variable it is."""
+        return str(self.line) if self.line else f"module {self.module}"
+
+    def __str__(self) -> str:
+        elements = f" of {self.count:,}" if self.count is not None else ""
+        return f"{self.name}{elements} with {format_bytes(self.size_bytes)} ({self.where})"
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
 
 from attrs import field, frozen
 
@@ -25,13 +25,11 @@ from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.units import format_bytes, format_limit, parse_bytes, round_up_limit
 
-#: What the cluster is known by: the caller's cluster object (`sources/scene.py`), ...
-_SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
 #: The cluster classes of dask-jobqueue (0.9.0), which share their options.
 _JOBQUEUE_CLASSES = frozenset(
     f"{each}Cluster" for each in ("HTCondor", "LSF", "Moab", "OAR", "PBS", "SGE", "SLURM")
 )
-#: ... the batch system's own words, ...
+#: The same, by the words of the batch system.
 _CLASS_OF_SYSTEM: Mapping[str, str] = {
     "batch-system.pbs": "PBSCluster",
     "batch-system.lsf": "LSFCluster",
@@ -39,14 +37,8 @@ _CLASS_OF_SYSTEM: Mapping[str, str] = {
     "batch-system.htcondor": "HTCondorCluster",
     "batch-system.oar": "OARCluster",
 }
-#: ... and landmarks of this role, whose names end in a deployment.
-_ROLE = "deployment"
 #: Whose words are in a log only where a platform of that kind runs the workers.
 _OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "batch"}
-_KILLED_WORKER = "KilledWorker"
-_QUOTES = "'\""
-_LONGEST = 200
-_WORKER_STATE = "event.worker-state"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 #: Libraries of C and of Python in which a fault shows but does not lie.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
@@ -56,8 +48,7 @@ _LOST_DEPENDENCIES = " cancelled for reason: lost dependencies"
 _BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
 #: Commands that nobody types on a deployment that starts the workers itself.
 _WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
-#: Marks examples with options of Slurm itself, not of dask-jobqueue.
-_SLURM_CLASS = "SLURMCluster("
+#: Examples with options of Slurm itself, not of dask-jobqueue.
 _OF_SLURM = re.compile(r"\b(?:job_extra_directives|job_directives_skip|account)=|\bSLURM_")
 #: Options that HTCondorCluster lacks.
 _OF_QUEUES = re.compile(r"\b(?:queue|walltime)=")
@@ -80,75 +71,69 @@ UNKNOWN_SETUP = ClusterSetup()
 
 def cluster_setup(incident: Incident) -> ClusterSetup:
     """The setup of the cluster, from its cluster object or else from its logs."""
-    setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
-    marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
-    setup_words = {
-        key: each[key] for each in reversed(setup_events) for key in ("dashboard", "cluster") if each.get(key)
-    }
+    setups = incident.fields_of("cluster-setup")
+    types = (each.get("type") for each in incident.fields_of("cluster"))
+    systems = (_CLASS_OF_SYSTEM[each.owner] for each in incident.marks if each.owner in _CLASS_OF_SYSTEM)
+    words = {key: each[key] for each in reversed(setups) for key in ("dashboard", "cluster") if each.get(key)}
     return ClusterSetup(
-        deployment=_deployment(setup_events, incident.marks),
-        jobqueue_class=next(
-            (type_ for mark in marks if (type_ := mark.captures.get("type")) in _JOBQUEUE_CLASSES),
-            next(
-                (_CLASS_OF_SYSTEM[each.owner] for each in incident.marks if each.owner in _CLASS_OF_SYSTEM),
-                None,
-            ),
-        ),
-        words={
-            **setup_words,
-            **_given_up_task(incident),
-            **_lack_of_nannies(incident.marks),
-            **_lost_actor(incident),
-            **_lost_data(incident),
-        },
+        deployment=_deployment(setups, incident.marks),
+        jobqueue_class=next(chain((each for each in types if each in _JOBQUEUE_CLASSES), systems), None),
+        words=words
+        | _given_up_task(incident)
+        | _lack_of_nannies(incident)
+        | _lost_actor(incident)
+        | _lost_data(incident),
     )
 
 
-def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
+def _deployment(setups: Iterable[Mapping[str, str]], marks: Sequence[Match]) -> Deployment | None:
     """The deployment: by the cluster object, else by logs, a cluster manager's before its platform's."""
-    marks = list(marks)
-    by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
+    by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == "deployment"]
     by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
-    names = [*(each.get("deployment") for each in setup_events), *by_manager, *by_platform]
+    names = [*(each.get("deployment") for each in setups), *by_manager, *by_platform]
     return next((found for name in names if (found := as_deployment(name))), None)
 
 
-def _lack_of_nannies(marks: Iterable[Match]) -> Mapping[str, str]:
+def _lack_of_nannies(incident: Incident) -> dict[str, str]:
     """Whether the scheduler knows workers, and none with a nanny that could restart it."""
-    states = [mark.captures for mark in marks if mark.owner == _WORKER_STATE]
+    states = incident.fields_of("worker-state")
     return {"no_nanny": "no nanny"} if states and not any(each.get("nanny") for each in states) else {}
 
 
-def _lost_actor(incident: Incident) -> Mapping[str, str]:
+def _lost_actor(incident: Incident) -> dict[str, str]:
     """The key of the actor that was called, if its worker is gone."""
     called = (each.task for each in incident.exceptions if each.text.startswith(LOST_ACTOR) and each.task)
     task = next(called, None)
-    return {"actor": redact_text(task).strip(_QUOTES)[:120]} if task else {}
+    return {"actor": _key_text(task)} if task else {}
 
 
-def _lost_data(incident: Incident) -> Mapping[str, str]:
+def _lost_data(incident: Incident) -> dict[str, str]:
     """The key of the task whose inputs the scheduler no longer has."""
     texts = (each.text.partition(_LOST_DEPENDENCIES) for each in incident.exceptions)
     task = next((before.rpartition("\n")[2] for before, found, _ in texts if found), None)
-    return {"lost_data": f"task {redact_text(task).strip(_QUOTES)[:120]}"} if task else {}
+    return {"lost_data": f"task {_key_text(task)}"} if task else {}
 
 
-def _given_up_task(incident: Incident) -> Mapping[str, str]:
+def _key_text(key: str) -> str:
+    return redact_text(key).strip("'\"")[:120]
+
+
+def _given_up_task(incident: Incident) -> dict[str, str]:
     """The task that Dask gave up on, its losses and the allowed number; empty if there is none."""
-    killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
+    killed = [each for each in incident.exceptions if each.class_name == "KilledWorker"]
     gave_up = [each for each in incident.tasks_at_loss if each.gave_up]
     blamed = [mark for mark in incident.marks if mark.role == "blame" or _is_killed_worker(mark)]
     if not (killed or gave_up or blamed):
         return {}
-    tasks = [
+    tasks = (
         *(each.task for each in killed),
         *(each.gave_up[0] for each in gave_up),
         *(mark.captures.get("task") for mark in blamed),
-    ]
-    task = next((each for each in tasks if each), None)
+    )
+    task = next(filter(None, tasks), None)
     allowed = _allowed_failures([*killed, *gave_up], blamed)
     counted = {"allowed_failures": str(allowed), "losses": str(allowed + 1)} if allowed is not None else {}
-    return {"gave_up": f"task {redact_text(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
+    return {"gave_up": f"task {_key_text(task)}" if task else "a task", **counted}
 
 
 def _is_killed_worker(mark: Match) -> bool:
@@ -175,7 +160,7 @@ def mitigations(
     sign_names = {match.sign for match in matches if match.owner == cause.id}
     for captures in (match.captures for match in reversed(matches) if match.captures):
         words |= {
-            key: redact_text(captures[key])[:_LONGEST]  # a secret that is cut in two is harder to know
+            key: redact_text(captures[key])[:200]  # a secret that is cut in two is harder to know
             for key in CAPTURE_PLACEHOLDERS
             if captures.get(key)
         }
@@ -195,7 +180,7 @@ def applicable_advice(
             do=do,
             when=fill_text(each.when, words),
             cost=fill_text(each.cost, words),
-            example=fill_example(_for_batch_system(_example(each, setting.deployment), setting), words),
+            example=fill_example(_example(each, setting), words),
         )
         for each in advice
         if _applies(each, words, setting.deployment) and (do := fill_text(each.do, words))
@@ -208,22 +193,19 @@ def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deploymen
     return words.keys() >= set(advice.requires) and not words.keys() & set(advice.superseded_by)
 
 
-def _example(advice: Mitigation, deployment: Deployment | None) -> str:
-    """The example for that deployment; empty for a command that nobody types there."""
-    if deployment and deployment in advice.examples:
-        return advice.examples[deployment]
-    if deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example):
-        return ""
-    return advice.example
+def _example(advice: Mitigation, setting: ClusterSetup) -> str:
+    """The example for that deployment; empty for a command that nobody types there.
 
-
-def _for_batch_system(example: str, setting: ClusterSetup) -> str:
-    """An example for Slurm with the class of the cluster, if all batch systems share its options."""
-    if setting.jobqueue_class is None or _OF_SLURM.search(example):
+    One for Slurm gets the class of the cluster, if all batch systems share its options.
+    """
+    example = advice.examples.get(setting.deployment) if setting.deployment else None
+    if example is None:
+        is_vain = setting.deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example)
+        example = "" if is_vain else advice.example
+    own = setting.jobqueue_class
+    if own is None or _OF_SLURM.search(example) or (own == "HTCondorCluster" and _OF_QUEUES.search(example)):
         return example
-    if setting.jobqueue_class == "HTCondorCluster" and _OF_QUEUES.search(example):
-        return example
-    return example.replace(_SLURM_CLASS, f"{setting.jobqueue_class}(")
+    return example.replace("SLURMCluster(", f"{own}(")
 
 
 @lru_cache(maxsize=2000)  # of the rules' texts
@@ -233,14 +215,12 @@ def _sentences(text: str) -> tuple[str, ...]:
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
     """*text* with its ``{numbers}`` filled in; sentences (or halves after a colon) with unknown ones are cut."""
-    sentences = []
-    for sentence in _sentences(text):
-        filled_sentence = _fill_sentence(sentence, words)
-        if filled_sentence is None and ":" in sentence:
-            filled_sentence = _fill_sentence(sentence.rpartition(":")[0] + ".", words)
-        if filled_sentence:
-            sentences.append(filled_sentence)
-    return " ".join(sentences)
+    filled = (
+        _fill_sentence(each, words)
+        or (_fill_sentence(f"{each.rpartition(':')[0]}.", words) if ":" in each else None)
+        for each in _sentences(text)
+    )
+    return " ".join(filter(None, filled))
 
 
 def fill_example(text: str, words: Mapping[str, str]) -> str:
@@ -407,31 +387,26 @@ _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/(.+)")
 _LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
 
 
-class CrashFrame(NamedTuple):
-    """One line of the stack that faulthandler writes for the thread that received a fatal signal."""
+def _crash_frames(matches: Iterable[Match]) -> list[tuple[str, str]]:
+    """The frames of the thread that crashed, innermost first (CPython, Python/traceback.c, ``dump_frame``).
 
-    path: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        is_by_value = self.path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
-        place = f"line {self.line} of its file" if is_by_value else f"{_package_path(self.path)}:{self.line}"
-        return f"{self.function} ({place})"[:_MAX_CHARS]
-
-
-def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
-    """The frames of the thread that crashed, innermost first (CPython, Python/traceback.c, ``dump_frame``)."""
+    Each is its path, and the frame as text.
+    """
     stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
-    found = _FRAME.findall(stack)[: 3 * _MAX_FRAMES]
-    return [CrashFrame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found]
+    frames = []
+    for name, line, function in _FRAME.findall(stack)[: 3 * _MAX_FRAMES]:
+        path = name.replace("\\", "/")
+        is_by_value = path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
+        place = f"line {int(line)} of its file" if is_by_value else f"{_package_path(path)}:{int(line)}"
+        frames.append((path, f"{function.strip()} ({place})"[:_MAX_CHARS]))
+    return frames
 
 
 def crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
     """The frames that the worker's own code called; all frames if the worker's own code crashed."""
     frames = _crash_frames(matches)
-    runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
-    return tuple(map(str, (frames[:runner] or frames)[:_MAX_FRAMES]))
+    runner = next((index for index, (path, _) in enumerate(frames) if _RUNNERS.search(path)), len(frames))
+    return tuple(text for _, text in (frames[:runner] or frames)[:_MAX_FRAMES])
 
 
 def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
@@ -439,9 +414,9 @@ def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
     frames = _crash_frames(matches)
     if not frames:
         return {}
-    packages = [found[1].partition("/")[0] for each in frames if (found := _PACKAGES.search(each.path))]
+    packages = [found[1].partition("/")[0] for path, _ in frames if (found := _PACKAGES.search(path))]
     package = next((each for each in packages if each not in ("distributed", "dask")), "")
-    return {"frame": str(frames[0])} | ({"package": package.removesuffix(".py")} if package else {})
+    return {"frame": frames[0][1]} | ({"package": package.removesuffix(".py")} if package else {})
 
 
 def _package_path(path: str) -> str:

@@ -166,13 +166,16 @@ def _is_order(mark: Match) -> bool:
     return mark.role == "stop-request" and mark.owner != STILL_ALIVE
 
 
-def _first_order_lines(marks: Iterable[Match]) -> dict[str, int]:
-    """The line of the first stop request in each log."""
-    lines: dict[str, int] = {}
+def _lines(marks: Iterable[Match], pick: Callable[[int, int], int]) -> dict[str, int]:
+    """The first or last line (*pick*: min, max) of the marks in each log."""
+    found: dict[str, int] = {}
     for each in marks:
-        if _is_order(each) and each.line:
-            lines[each.origin] = min(each.line, lines.get(each.origin, each.line))
-    return lines
+        found[each.origin] = pick(each.line, found.get(each.origin, each.line))
+    return found
+
+
+def _first_order_lines(marks: Iterable[Match]) -> dict[str, int]:
+    return _lines((each for each in marks if _is_order(each) and each.line), min)
 
 
 def _is_in_order(end: ProcessEnd) -> bool:
@@ -206,17 +209,20 @@ def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
     A decisive sign against the cause in the same log excludes them: Dask, too, raises `MemoryError`.
     """
-    found = [(each, book.cause(each.owner), book.signs.get((each.owner, each.sign))) for each in signs]
+    found = [
+        (mark, cause, sign)
+        for mark in signs
+        if (cause := book.cause(mark.owner)) and (sign := book.signs.get((mark.owner, mark.sign)))
+    ]
     ruled_out = {
         (mark.owner, mark.origin)
         for mark, cause, sign in found
-        if cause and sign and sign.grade == "decisive" and sign in cause.against
+        if sign.grade == "decisive" and sign in cause.against
     }
     for mark, cause, sign in found:
-        if cause is None or sign is None or mark.in_task or cause.ends not in _DEADLY_ENDS:
-            continue
         is_telling = sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs)
-        if is_telling and (mark.owner, mark.origin) not in ruled_out:
+        may_kill = cause.ends in _DEADLY_ENDS and not mark.in_task
+        if is_telling and may_kill and (mark.owner, mark.origin) not in ruled_out:
             yield mark
 
 
@@ -270,13 +276,8 @@ def open_ended_log(incident: Incident) -> Match | None:
         for each in incident.marks
     ):
         return None
-    registered: dict[str, Match] = {}
-    left: dict[str, int] = {}
-    for each in incident.marks:
-        if each.owner in _REGISTERED:
-            registered[each.origin] = each
-        elif each.role in _GOODBYES:
-            left[each.origin] = max(each.line, left.get(each.origin, 0))
+    registered = {each.origin: each for each in incident.marks if each.owner in _REGISTERED}
+    left = _lines((each for each in incident.marks if each.role in _GOODBYES), max)
     open_ended = [each for each in registered.values() if each.line > left.get(each.origin, 0)]
     return next((ended_by_others.get(each.origin, each) for each in open_ended), None)
 
@@ -355,15 +356,15 @@ class _SchedulerLog:
         return []
 
     def _settle(self, end_of_all: Match | None) -> list[Match]:
-        left = [each for each in self.pending if end_of_all is None or not _is_together(each, end_of_all)]
-        self.pending.clear()
-        return left
-
-
-def _is_together(leave: Match, end_of_all: Match) -> bool:
-    if leave.when is None or end_of_all.when is None:
-        return True
-    return end_of_all.when - leave.when <= _LEFT_TOGETHER_S
+        left, self.pending = self.pending, []
+        if end_of_all is None:
+            return left
+        end = end_of_all.when
+        return [
+            each
+            for each in left
+            if each.when is not None and end is not None and end - each.when > _LEFT_TOGETHER_S
+        ]
 
 
 def unfinished_starts(incident: Incident) -> Iterator[Match]:
@@ -396,13 +397,9 @@ def lacks_workers(incident: Incident) -> bool:
 
 def _never_registered(incident: Incident) -> Iterator[Match]:
     """Workers that still wait for the scheduler at the end of their log, and that nobody asked to stop."""
-    last: dict[tuple[str, int | None], Match] = {}
-    stopped: dict[str, int] = {}
-    for each in incident.marks:
-        if each.owner in (_WAITING, *_REGISTERED):
-            last[each.origin, each.identity.pid] = each
-        elif each.role == "stop-request":
-            stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
+    steps = (each for each in incident.marks if each.owner in (_WAITING, *_REGISTERED))
+    last = {(each.origin, each.identity.pid): each for each in steps}
+    stopped = _lines((each for each in incident.marks if each.role == "stop-request"), max)
     for each in last.values():
         if each.owner == _WAITING and each.line >= stopped.get(each.origin, 0):
             yield each
@@ -412,11 +409,9 @@ def _never_up(incident: Incident) -> Iterator[Match]:
     """Ends of worker processes in logs where nannies start but no worker does: these starts failed."""
     if any(each.owner in _UP for each in incident.marks):
         return
-    started: dict[str, int] = {}
+    started = _lines((each for each in incident.marks if each.owner == _NANNY_STARTS), min)
     for each in incident.marks:
-        if each.owner == _NANNY_STARTS:
-            started.setdefault(each.origin, each.line)
-        elif each.role == "death" and each.line > started.get(each.origin, each.line):
+        if each.role == "death" and each.line > started.get(each.origin, each.line):
             yield each
 
 
@@ -456,9 +451,7 @@ def blocked_loops(incident: Incident) -> Iterator[Match]:
     for each in incident.marks:
         if each.role == "blocked":
             by_log.setdefault(each.origin, []).append(each)
-    for some in by_log.values():
-        if _is_long_blocked(some):
-            yield some[-1]
+    yield from (some[-1] for some in by_log.values() if _is_long_blocked(some))
 
 
 def _is_long_blocked(marks: Sequence[Match]) -> bool:

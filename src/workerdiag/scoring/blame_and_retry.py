@@ -109,19 +109,18 @@ def loss_history(
 
 def _suspects(loss: TasksAtLoss) -> tuple[str, ...]:
     """The tasks that may have ended a worker: all that were executing, or those on the thread that crashed."""
-    if not any(each is not None for each in loss.crashed):
-        return loss.tasks
-    return tuple(key for key, crashed in zip(loss.tasks, loss.crashed, strict=False) if crashed)
+    is_known = any(each is not None for each in loss.crashed)
+    return tuple(key for key, *_, crashed in loss.each_task() if crashed) if is_known else loss.tasks
 
 
 def _history_sentences(record: LossHistory) -> list[str]:
     task, counted = record.task, record.counted
     running, waiting = len(record.running), len(record.waiting)
     unclear = len(record.losses) - running - waiting
+    unseen = counted - len(record.losses)
     sentence = f"task {task} was running on {_worker_share(running, counted)} lost"
     sentence += f"; on {waiting} it only waited" if waiting else ""
     sentence += f"; for {unclear} it is unknown" if unclear else ""
-    unseen = counted - len(record.losses)
     sentence += f"; for {unseen} there is no record" if unseen > 0 else ""
     reasons = [sentence]
     others = Counter(key for each in record.waiting for key in dict.fromkeys(_suspects(each)))
@@ -137,10 +136,7 @@ def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """Sentences about which task ran on which thread when each worker died, by the workers' black boxes."""
     sentences = []
     for each in losses:
-        threads = [*each.threads, *("",) * len(each.tasks)]
-        seconds = [*each.seconds, *(None,) * len(each.tasks)]
-        crashed = [*each.crashed, *(None,) * len(each.tasks)]
-        for key, thread, took_s, hit in zip(each.tasks, threads, seconds, crashed, strict=False):
+        for key, thread, took_s, hit in each.each_task():
             if each.exact and hit is not False:
                 name = f" on thread {thread}" if thread else ""
                 how_long = "" if took_s is None else f" for {took_s:.1f} s"
@@ -373,10 +369,8 @@ def _conditions(
     """When the policy holds, one sentence each: first those of the rule, then those of this incident."""
     if cause.retry_advice and action != "retry-with-memory":
         yield cause.retry_advice
-    enough, too_little = (
-        numbers.worth_a_try_bytes,
-        numbers.wanted_more_than_bytes if wants_memory(cause) else None,
-    )
+    enough = numbers.worth_a_try_bytes
+    too_little = numbers.wanted_more_than_bytes if wants_memory(cause) else None
     if action == "retry-with-memory" and enough is not None and too_little is not None:
         yield f"Each worker that may run it needs at least {format_limit(enough)}."
         wanted = f"more than {format_bytes(too_little)} was wanted; how much more is unknown"

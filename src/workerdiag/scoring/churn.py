@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from workerdiag.model.diagnosis import Churn, CountTerm
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal, whole
-from workerdiag.model.rules import SCHEDULER_STATE
 from workerdiag.scoring.evaluate import EvaluatedCase
 from workerdiag.scoring.findings import tasks_at_loss
 
@@ -34,7 +33,7 @@ def churn_of(
     Those are deaths of the newest known cause, and those of no known cause. Whether work waits is for the caller
     to see.
     """
-    state = next((each.captures for each in incident.marks if each.owner == SCHEDULER_STATE), {})
+    state = next(iter(incident.fields_of("scheduler-state")), {})
     lost = [each for each in evaluated if each.is_unexpected]
     newest = next((cause for each in reversed(lost) if (cause := _cause(each))), None)
     same = tuple(each for each in lost if _cause(each) in (newest, None))
@@ -68,11 +67,8 @@ def _cause(evaluated: EvaluatedCase) -> str | None:
 
 def _finished(incident: Incident) -> int | None:
     """How many results were finished in all; None if no kind of task is known."""
-    kinds = {
-        each.captures.get("kind", ""): whole(each.captures.get("finished")) or 0
-        for each in incident.marks
-        if each.owner == "event.task-needs"
-    }
+    needs = incident.fields_of("task-needs")
+    kinds = {each.get("kind", ""): whole(each.get("finished")) or 0 for each in needs}
     return sum(kinds.values()) if kinds else None
 
 

@@ -11,8 +11,7 @@ from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDea
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import Cure, MemoryAccount
-from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import RESCUE_ACT, Rulebook
+from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
@@ -96,6 +95,7 @@ def conclude(
     )
     verdict = redact_object(blame(ranked, book, question.scope))
     decided = decision(ranked, book, verdict, numbers, cures)
+    ends = ((id(each.case), each.case.end) for each in (*in_question, *evaluated))
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
@@ -111,12 +111,12 @@ def conclude(
         knowledge=book.release,
         version=version,
         notes=tuple(notes),
-        acts=tuple(each.captures["text"] for each in incident.marks if each.owner == RESCUE_ACT),
+        acts=tuple(each["text"] for each in incident.fields_of("rescue")),
         failure=task_failure(incident),
         deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
         present=None if is_own else present_of(incident),
         churn=question.churn,
-        timeline=make_timeline(_ends(in_question, evaluated), incident),
+        timeline=make_timeline([end for end in dict(ends).values() if end], incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
         memory=account,
         cures=cures,
@@ -144,11 +144,6 @@ def _memory_and_cures(
     work = with_seen_copies(incident, Workload.of(incident), lost)
     account = memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost), book.reasons)
     return account, suggested_cures(account, work, setting.deployment, book.reasons)
-
-
-def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:
-    cases = {id(each.case): each.case for each in (*in_question, *evaluated)}
-    return [each.end for each in cases.values() if each.end is not None]
 
 
 def _death_weight(index: int, chances: Distribution) -> float:

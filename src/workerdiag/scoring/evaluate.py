@@ -7,25 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, Match, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, Match
+from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import MatchRole, Outcome
+from workerdiag.model.vocabulary import MatchRole
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.findings import assigned_tasks, death_of_end, fingerprint, ranked_cause
 from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, by_owner, distribution
 from workerdiag.scoring.relevance import Relevance
 
-_MARKS_OF_AN_END: tuple[MatchRole, ...] = (
-    "death",
-    "self-closed",
-    "removal",
-    "restart",
-    "blame",
-    "trouble",
-    "disconnect",
-    "exit-report",
+_MARKS_OF_AN_END: frozenset[MatchRole] = frozenset(
+    ("death", "self-closed", "removal", "restart", "blame", "trouble", "disconnect", "exit-report")
 )
 #: Deaths evaluated at most: the first and last hundreds of a crash loop say as much as all.
 MAX_EVALUATED = 200
@@ -47,6 +41,10 @@ class EvaluatedCase:
     def matches(self) -> list[Match]:
         """The matches of all evidence for any cause."""
         return [match for each in self.cause_scores for match in each.matches]
+
+    def is_of(self, identity: Identity) -> bool:
+        """Whether it is the death of that process."""
+        return self.case.end is not None and self.case.end.same_process(identity)
 
     @property
     def is_unexpected(self) -> bool:
@@ -94,11 +92,9 @@ class _Evaluator:
 
 def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
     """Whether only hints suggest a cause that kills, and nothing has died."""
-    return (
-        support.cause.ends in ("killed", "crashed")
-        and all(seen.sign.grade in ("weak", "hint") for seen in support.evidence)
-        and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
-    )
+    is_hint = all(seen.sign.grade in ("weak", "hint") for seen in support.evidence)
+    is_deadly = support.cause.ends in ("killed", "crashed")
+    return is_deadly and is_hint and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
 
 
 def narrowed_case(evaluated: EvaluatedCase, is_admitted: Callable[[str], bool]) -> EvaluatedCase:
@@ -111,11 +107,7 @@ def narrowed_case(evaluated: EvaluatedCase, is_admitted: Callable[[str], bool]) 
 
 def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """The deaths that decide the ranking: those that the caller names, else those of the task, else all."""
-    named = [
-        each
-        for each in evaluated
-        if (end := each.case.end) is not None and any(end.same_process(identity) for identity in incident.about)
-    ]
+    named = [each for each in evaluated if any(map(each.is_of, incident.about))]
     return named or _deaths_of_the_task(evaluated, incident) or evaluated
 
 
@@ -131,8 +123,7 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
     about = [
         each
         for each in evaluated
-        if (end := each.case.end) is not None
-        and (end.same_process(killed.identity) or killed.task in assigned_tasks(end.marks))
+        if each.is_of(killed.identity) or (each.case.end and killed.task in assigned_tasks(each.case.end.marks))
     ]
     if killed.allowed_failures is None:
         return about
@@ -205,21 +196,14 @@ def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[tuple[Proces
 
 def _findings(evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident, book: Rulebook) -> Findings:
     best = evaluated.chances.explanation
-    rule = book.cause(best[0]) if best is not None else None
-    causes: tuple[RankedCause, ...] = ()
-    blame = Blame()
-    if rule is not None and best is not None:
-        scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
-        causes = (ranked_cause(rule, best[1], scores),)
-        blame = Blame(verdict=rule.blame if best[1] >= SURE_ENOUGH else "unknown")
-    outcome: Outcome = "explained" if causes else "unknown"
     death = death_of_end(end, best, incident, evaluated.matches)
     task = next(iter(assigned_tasks(end.marks)), None)
-    return Findings(
-        outcome=outcome,
-        summary="",
-        causes=redact_object(causes),
-        deaths=(redact_object(death),),
-        blame=blame,
-        fingerprint=fingerprint(outcome, causes, [death], task),
-    )
+    rule = book.cause(best[0]) if best is not None else None
+    if rule is None or best is None:
+        found = Findings(outcome="unknown", summary="", deaths=(death,))
+    else:
+        scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
+        blame = Blame(verdict=rule.blame if best[1] >= SURE_ENOUGH else "unknown")
+        causes = (ranked_cause(rule, best[1], scores),)
+        found = Findings(outcome="explained", summary="", deaths=(death,), causes=causes, blame=blame)
+    return evolve(redact_object(found), fingerprint=fingerprint(found.outcome, found.causes, found.deaths, task))

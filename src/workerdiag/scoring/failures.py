@@ -43,7 +43,7 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
     if facts is None:
         return None
     return TaskFailure(
-        type=facts.type.rpartition(".")[2],
+        type=facts.class_name,
         message=facts.text,
         raised_at=facts.raised_at,
         source=facts.source,
@@ -68,25 +68,17 @@ def is_own_error(incident: Incident) -> bool:
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
     """The incident with the caller's exception alone, and with everything else."""
-    told, other = _by_origin(incident.unassigned_signs)
-    cases = [(case, *_by_origin(case.signs)) for case in incident.cases]
+    told = tuple(each for each in incident.all_signs if each.origin == EXCEPTION_ORIGIN)
     marks = tuple(each for each in incident.marks if each.origin == EXCEPTION_ORIGIN)
-    told += tuple(each for _, own, _ in cases for each in own)
+    cases = tuple(evolve(case, signs=_without_exception(case.signs)) for case in incident.cases)
     return (
         evolve(incident, cases=(), unassigned_signs=told, marks=marks),
-        evolve(
-            incident,
-            cases=tuple(evolve(case, signs=rest) for case, _, rest in cases),
-            unassigned_signs=other,
-        ),
+        evolve(incident, cases=cases, unassigned_signs=_without_exception(incident.unassigned_signs)),
     )
 
 
-def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match, ...]]:
-    found: tuple[list[Match], list[Match]] = ([], [])
-    for each in matches:
-        found[each.origin != EXCEPTION_ORIGIN].append(each)
-    return tuple(found[0]), tuple(found[1])
+def _without_exception(signs: Iterable[Match]) -> tuple[Match, ...]:
+    return tuple(each for each in signs if each.origin != EXCEPTION_ORIGIN)
 
 
 def _logged_failure(mark: Match) -> TaskFailure | None:
@@ -133,11 +125,8 @@ def unknown_error(
     raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
     caught_of_task = bool(raised) and all(facts.from_task or facts.in_caller for facts in raised)
     for each in reversed(incident.marks):
-        if each.role != "error" or each.in_task or is_noise(each):
-            continue
-        if caught_of_task and each.origin == "exception":  # the worker lived to report it
-            continue
-        if not known.include(each):
+        is_told = caught_of_task and each.origin == EXCEPTION_ORIGIN  # the worker lived to report it
+        if each.role == "error" and not (each.in_task or is_told or is_noise(each) or known.include(each)):
             return each
     return None
 

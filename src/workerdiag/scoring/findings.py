@@ -12,7 +12,7 @@ from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.odds import FREQUENCIES, GRADES
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import AbsentSign, Cause
+from workerdiag.model.rules import AbsentSign, Cause, Sign
 from workerdiag.model.signals import signal_of_status
 from workerdiag.model.vocabulary import FactorKind, Outcome
 from workerdiag.redaction.objects import redact_object
@@ -21,7 +21,6 @@ from workerdiag.scoring.probabilities import CauseScore, SignEvidence, explainer
 
 MAX_CLUES = 12
 _MAX_KEYS = 20
-_LAST_OUTPUT = "event.last-output"
 
 
 def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> RankedCause:
@@ -48,20 +47,20 @@ def factors(score: CauseScore, scores: Sequence[CauseScore], own: float, chance:
     """
     explaining = explainers(scores)[score.cause.id]
     plain, odds = score.odds(), score.odds(explaining.values())
+
+    def ratio(part: float, whole: float) -> float:
+        return part / whole if whole else 0.0  # many signs against it leave no odds at all
+
     rivals = ", ".join(sorted(each.cause.id for each in scores if each is not score))
     found = [
         Factor(kind="frequency", times=FREQUENCIES[score.cause.frequency], name=score.cause.frequency),
         *_fact_factors(weighed_facts(score.evidence, is_everyday=score.is_everyday)),
-        Factor(kind="explained", times=_ratio(odds, plain), name=", ".join(sorted(explaining))),
+        Factor(kind="explained", times=ratio(odds, plain), name=", ".join(sorted(explaining))),
         *_fact_factors(weighed_facts(score.against), is_against=True),
-        Factor(kind="rivals", times=_ratio(own, odds), name=rivals),
-        Factor(kind="deaths", times=_ratio(chance, own)),
+        Factor(kind="rivals", times=ratio(own, odds), name=rivals),
+        Factor(kind="deaths", times=ratio(chance, own)),
     ]
     return tuple(each for each in found if each.times != 1.0 or each.kind not in ("explained", "deaths"))
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0  # many signs against it leave no odds at all
 
 
 def _fact_factors(
@@ -91,7 +90,7 @@ def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
 
 def _sign_clue(seen: SignEvidence, matches: Sequence[Match]) -> Clue:
     if not matches:
-        return Clue(sign=seen.sign.name, text=_placeless_text(seen), where="", grade=seen.sign.grade)
+        return Clue(sign=seen.sign.name, text=_placeless_text(seen.sign), where="", grade=seen.sign.grade)
     first = matches[0]
     return Clue(
         sign=seen.sign.name,
@@ -111,12 +110,12 @@ def _match_text(match: Match) -> str:
     return f"{match.origin}: {', '.join(f'{name}={value}' for name, value in known.items())}"[:600]
 
 
-def _placeless_text(seen: SignEvidence) -> str:
+def _placeless_text(sign: Sign) -> str:
     """The basis of a sign without a message: an absence, or the exit status alone."""
-    if isinstance(seen.sign, AbsentSign):
-        names = (each.rpartition(".")[2].replace("-", " ") for each in seen.sign.landmarks)
-        return f"the {seen.sign.inspected} does not mention: {', '.join(names)}"
-    return "the exit of the process"
+    if not isinstance(sign, AbsentSign):
+        return "the exit of the process"
+    names = (each.rpartition(".")[2].replace("-", " ") for each in sign.landmarks)
+    return f"the {sign.inspected} does not mention: {', '.join(names)}"
 
 
 def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
@@ -134,6 +133,7 @@ def death_of_end(
     """One end as a death in the findings, with its likeliest cause; *matches* may show its crash site."""
     rss_bytes, limit_bytes = reading_of(end, incident)
     losses = tasks_at_loss(end, incident)
+    told = (each for each in incident.events("last-output") if end.same_process(each.identity))
     return Death(
         identity=end.identity,
         when=end.when,
@@ -146,17 +146,12 @@ def death_of_end(
         executing=_executing_tasks(end, losses, incident),
         crashed_in=crash_site(matches),
         lines=next((each.lines for each in losses if each.lines), ()),
-        last_output=_last_output(end, incident),
+        last_output=next((each.captures.get("line", "") for each in told), ""),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
         probability=best[1] if best else 0.0,
     )
-
-
-def _last_output(end: ProcessEnd, incident: Incident) -> str:
-    told = (each for each in incident.marks if each.owner == _LAST_OUTPUT and end.same_process(each.identity))
-    return next((each.captures.get("line", "") for each in told), "")
 
 
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
@@ -194,9 +189,7 @@ def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, .
 
 def finished_kinds(incident: Incident) -> frozenset[str]:
     """The tasks executing at the last heartbeat of whose kind others have finished."""
-    return frozenset(
-        mark.captures["key"] for mark in incident.marks if mark.owner == "event.finished-kind" and not mark.sign
-    )
+    return frozenset(each["key"] for each in incident.fields_of("finished-kind"))
 
 
 def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
@@ -225,17 +218,16 @@ def fingerprint(outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequenc
 
 def exit_class(deaths: Sequence[Death]) -> str:
     """How the first unexpected death with a known exit ended: crashed, killed, terminated or exited."""
-    known = (_class_of(death) for death in deaths if not death.stop_requested)
-    return next((each for each in known if each), "unknown")
-
-
-def _class_of(death: Death) -> str:
-    signal, status = death.signal, death.status
-    if signal is None and status is not None:
-        signal = signal_of_status(status)
-    if signal is not None:
+    for death in deaths:
+        signal, status = death.signal, death.status
+        if death.stop_requested or signal is status is None:
+            continue
+        if signal is None and status is not None:
+            signal = signal_of_status(status)
+        if signal is None:
+            return "exited"
         return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
-    return "" if status is None else "exited"
+    return "unknown"
 
 
 def kind_of_task(key: str) -> str:

@@ -15,7 +15,6 @@ from workerdiag.model.evidence import Event, TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, MemoryTerm, Step
 from workerdiag.model.normalize import whole
-from workerdiag.model.rules import RESCUE_ACT, SCHEDULER_STATE
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
 from workerdiag.scoring.findings import kind_of_task
 from workerdiag.scoring.recorded_memory import LastMemory, last_memories
@@ -85,13 +84,13 @@ class TaskNeeds:
 class WorkerMemory:
     """A living worker at its last heartbeat."""
 
-    status: str
-    memory_bytes: int
-    limit_bytes: int
-    stored_bytes: int | None
-    spilled_bytes: int
-    executing: int
-    threads: int | None
+    status: str = ""
+    memory_bytes: int = 0
+    limit_bytes: int = 0
+    stored_bytes: int | None = None
+    spilled_bytes: int = 0
+    executing: int = 0
+    threads: int | None = None
 
 
 @frozen(kw_only=True)
@@ -137,11 +136,15 @@ class Workload:
     @classmethod
     def of(cls, incident: Incident) -> Self:
         """What the evidence of an incident has of it."""
-        work = cls._of_marks(incident.marks)
+        by_owner: dict[str, list[Mapping[str, str]]] = {}
+        for each in incident.marks:
+            by_owner.setdefault(each.owner, []).append(each.captures)
+        work = cls._of_captures(by_owner)
         refused = (parse_bytes(each.captures.get(REFUSED_ALLOCATION, "")) for each in incident.all_signs)
         return evolve(
             work,
             needs=_with_facts(work.needs, incident.tasks_at_loss),
+            unspillable=_warnings(each for each in incident.marks if each.owner == UNMANAGED),
             recorded=last_memories(incident),
             is_killed_named=any(each.task for each in incident.exceptions)
             or any(facts.ran for loss in incident.tasks_at_loss for facts in loss.facts),
@@ -159,46 +162,39 @@ class Workload:
         return cls._of_captures(by_owner)
 
     @classmethod
-    def _of_marks(cls, marks: Sequence[Match]) -> Self:
-        by_owner: dict[str, list[Mapping[str, str]]] = {}
-        for each in marks:
-            by_owner.setdefault(each.owner, []).append(each.captures)
-        unspillable = _warnings(each for each in marks if each.owner == UNMANAGED)
-        return evolve(cls._of_captures(by_owner), unspillable=unspillable)
-
-    @classmethod
     def _of_captures(cls, by_owner: Mapping[str, Sequence[Mapping[str, str]]]) -> Self:
-        graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get(LARGE_GRAPH, ())]
-        refused = by_owner.get(REFUSED_INPUTS, ())
-        restarts = by_owner.get("event.worker-restart-memory", ())
-        acts = by_owner.get(RESCUE_ACT, ())
+        def all_of(topic: str) -> Sequence[Mapping[str, str]]:
+            return by_owner.get(f"event.{topic}", ())
+
+        def first(topic: str) -> Mapping[str, str]:
+            return next(iter(all_of(topic)), {})
+
+        def largest(owner: str, name: str) -> int | None:
+            return max(
+                filter(None, (parse_bytes(each.get(name, "")) for each in by_owner.get(owner, ()))), default=None
+            )
+
+        acts, cluster = all_of("rescue"), first("cluster")
         has_sufficed = any(each.get("has_sufficed") == "True" for each in acts)
         lowered = (whole(each.get("threads")) for each in acts if has_sufficed)
-        cluster = next(iter(by_owner.get("event.cluster", ())), {})
-        scheduler = next(iter(by_owner.get(SCHEDULER_STATE, ())), {})
+        larger = (whole(each.get("sufficient_memory_bytes")) for each in acts)
         return cls(
-            call=next(iter(by_owner.get("event.workload", ())), {}),
-            steps=tuple(_typed(Step, each) for each in by_owner.get("event.workload-step", ())),
-            needs=tuple(_typed(TaskNeeds, each) for each in by_owner.get("event.task-needs", ())),
-            mean_s={each["kind"]: float(each["mean_s"]) for each in by_owner.get("event.task-duration", ())},
-            workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
+            call=first("workload"),
+            steps=tuple(_typed(Step, each) for each in all_of("workload-step")),
+            needs=tuple(_typed(TaskNeeds, each) for each in all_of("task-needs")),
+            mean_s={each["kind"]: float(each["mean_s"]) for each in all_of("task-duration")},
+            workers=tuple(filter(None, map(_worker, all_of("worker-state")))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
             given_workers=whole(cluster.get("workers_wanted")),
-            free_disk_bytes=whole(next(iter(by_owner.get("event.spill-disk", ())), {}).get("free_bytes")),
-            held_bytes=tuple(filter(None, map(captured_rss, restarts))),
-            graph_bytes=max(filter(None, graphs), default=None),
-            refused_inputs_bytes=max(
-                filter(None, (parse_bytes(each.get("inputs", "")) for each in refused)), default=None
-            ),
-            refused_limit_bytes=max(
-                filter(None, (parse_bytes(each.get("allowed", "")) for each in refused)), default=None
-            ),
-            lost_threads=whole(scheduler.get("lost_threads")),
+            free_disk_bytes=whole(first("spill-disk").get("free_bytes")),
+            held_bytes=tuple(filter(None, map(captured_rss, all_of("worker-restart-memory")))),
+            graph_bytes=largest(LARGE_GRAPH, "graph"),
+            refused_inputs_bytes=largest(REFUSED_INPUTS, "inputs"),
+            refused_limit_bytes=largest(REFUSED_INPUTS, "allowed"),
+            lost_threads=whole(first("scheduler-state").get("lost_threads")),
             sufficient_threads=next(filter(None, lowered), None),
-            sufficient_memory_bytes=next(
-                filter(None, (whole(each.get("sufficient_memory_bytes")) for each in acts)), None
-            ),
+            sufficient_memory_bytes=next(filter(None, larger), None),
         )
 
     def number(self, name: str) -> int | None:
@@ -430,18 +426,10 @@ def _warnings(marks: Iterable[Match]) -> tuple[tuple[tuple[float, int], ...], ..
 
 
 def _worker(known: Mapping[str, str]) -> WorkerMemory | None:
-    memory, limit = whole(known.get("memory_bytes")), whole(known.get("limit_bytes"))
-    if memory is None or not limit:
+    if whole(known.get("memory_bytes")) is None or not whole(known.get("limit_bytes")):
         return None
-    return WorkerMemory(
-        status=known.get("status", ""),
-        memory_bytes=memory,
-        limit_bytes=limit,
-        stored_bytes=whole(known.get("stored_bytes")),
-        spilled_bytes=whole(known.get("spilled_bytes")) or 0,
-        executing=whole(known.get("executing_count")) or 0,
-        threads=whole(known.get("nthreads")),
-    )
+    other_names = {"executing": known.get("executing_count", ""), "threads": known.get("nthreads", "")}
+    return _typed(WorkerMemory, {**known, **other_names})
 
 
 #: How a capture is read, by the type of its field.

@@ -89,10 +89,10 @@ def next_steps(
     ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
     is_unknown = outcome in ("unknown", "no-evidence")
     asked_at: list[NextStep] = []
-    if is_unknown:
-        asked_at = (
-            _steps_at_untold_end(incident, book) if incident.cases else _steps_at_trouble(incident, obstacles, book)
-        )
+    if is_unknown and incident.cases:
+        asked_at = _steps_at_untold_end(incident, book)
+    elif is_unknown:
+        asked_at = _steps_at_trouble(incident, obstacles, book)
     fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_at) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
     if outcome == "unknown" and incident.cases and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks):
@@ -155,28 +155,25 @@ def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[
 def _is_caller_timeout(incident: Incident) -> bool:
     """Whether no death is known, and the caller timed out or tasks may never finish."""
     raised = [each for each in incident.exceptions if each.relation == "raised"]
-    caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
+    caught = any(not each.from_task and each.class_name == "TimeoutError" for each in raised)
     waits = any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks) or any(endless_tasks(incident))
     return not incident.cases and (caught or waits)
 
 
 def _senders(incident: Incident) -> Iterator[NextStep]:
-    signals = {case.end.signal for case in incident.cases if case.end}
-    for number, (sender, command) in _SENDERS.items():
-        if number not in signals:
-            continue
+    for number in sorted(_SENDERS.keys() & {case.end.signal for case in incident.cases if case.end}):
+        sender, command = _SENDERS[number]
         yield NextStep(inspect=f"who sent signal {number} ({signal_name(number)}): {sender}", command=command)
 
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
-    steps = []
     if lost_scheduler(incident):
         return [_SCHEDULERS_END]
     if _is_caller_timeout(incident):
         return [_WHAT_RUNS]
-    of_the_dead, at_death = (
-        (" of the worker that died", " around the time of death") if incident.cases else ("", "")
-    )
+    steps = []
+    of_the_dead = " of the worker that died" if incident.cases else ""
+    at_death = " around the time of death" if incident.cases else ""
     if open_ended_log(incident) is not None:
         steps.append(
             NextStep(

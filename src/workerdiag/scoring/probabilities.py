@@ -83,18 +83,15 @@ def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvid
     return [some for _, some in whole]
 
 
-def _is_of_end(seen: SignEvidence) -> bool:
-    """Whether the end of the process shows the sign, not only the reports of an exit."""
-    return isinstance(seen.sign, ExitSign) and not (seen.matches and all(each.sign for each in seen.matches))
-
-
 def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
     """The messages that show a group; empty if it says more than they do: an exit, or signs together."""
-    if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
-        return frozenset()
-    return frozenset(
-        (match.origin, match.line, "" if match.line else match.text) for each in group for match in each.matches
-    )
+    found = set()
+    for each in group:
+        is_of_end = isinstance(each.sign, ExitSign) and not (each.matches and all(one.sign for one in each.matches))
+        if is_of_end or isinstance(each.sign, TogetherSign):
+            return frozenset()
+        found |= {(match.origin, match.line, "" if match.line else match.text) for match in each.matches}
+    return frozenset(found)
 
 
 @frozen(kw_only=True)
@@ -160,14 +157,10 @@ class Distribution:
     unknown: float = 1.0
 
     @property
-    def best(self) -> tuple[str, float] | None:
-        """The likeliest cause and its probability; the first id wins a tie."""
-        return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
-
-    @property
     def explanation(self) -> tuple[str, float] | None:
-        """The likeliest cause and its probability, if it is likelier than unknown."""
-        return self.best if self.best is not None and self.best[1] > self.unknown else None
+        """The likeliest cause and its probability, if it is likelier than unknown; the first id wins a tie."""
+        best = min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
+        return best if best is not None and best[1] > self.unknown else None
 
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:
@@ -265,7 +258,8 @@ class CauseScoring:
         found = []
         for cause_id in sorted((by_cause.keys() | self._causes_shown_by_others(end)) & self._causes.keys()):
             cause, own = self._causes[cause_id], by_cause.get(cause_id, {})
-            if evidence := self._evidence_for(cause, own, end):
+            evidence = self._sign_evidence(cause.signs, own, end)
+            if any(_suggests(each.sign) for each in evidence):
                 against = self._sign_evidence(cause.against, own, end)
                 found.append(
                     CauseScore(cause=cause, evidence=evidence, against=against, is_end_known=end is not None)
@@ -278,35 +272,18 @@ class CauseScoring:
             self._shown_by_others[exit_] = frozenset(
                 cause_id
                 for cause_id, signs in self._shown_without_match.items()
-                if any(self._may_show(sign, end) and self._matches(sign, {}, end) is not None for sign in signs)
+                if any(_suggests(sign) and self._matches(sign, {}, end) is not None for sign in signs)
             )
         return self._shown_by_others[exit_]
-
-    def _may_show(self, sign: Sign, end: ProcessEnd | None) -> bool:
-        """Whether a sign without a match of its own can show and suggest its cause."""
-        if isinstance(sign, ExitSign):
-            is_there = end is not None and sign.is_for(end.signal, end.status)
-        else:
-            is_there = not isinstance(sign, TogetherSign) or self._marks.keys() >= set(sign.signs)
-        return is_there and _suggests(sign)
-
-    def _evidence_for(
-        self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
-    ) -> tuple[SignEvidence, ...]:
-        """The evidence for *cause*; None if it is only absences or hints, which suggest nothing alone."""
-        evidence = self._sign_evidence(cause.signs, own, end)
-        return evidence if any(_suggests(each.sign) for each in evidence) else ()
 
     def _sign_evidence(
         self, signs: Iterable[Sign], own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> tuple[SignEvidence, ...]:
-        shown = (
-            (sign, self._matches(sign, own, end))
-            for sign in signs
-            if sign.name in own or isinstance(sign, _SHOWN_BY_OTHERS)
-        )
         return tuple(
-            SignEvidence(sign=sign, matches=tuple(matches)) for sign, matches in shown if matches is not None
+            SignEvidence(sign=sign, matches=tuple(matches))
+            for sign in signs
+            if (sign.name in own or isinstance(sign, _SHOWN_BY_OTHERS))
+            and (matches := self._matches(sign, own, end)) is not None
         )
 
     def _matches(self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None) -> list[Match] | None:
@@ -328,6 +305,7 @@ class CauseScoring:
 
 
 def _suggests(sign: Sign) -> bool:
+    """Whether it suggests its cause alone: absences and hints do not."""
     return not isinstance(sign, AbsentSign) and sign.grade != "hint"
 
 
@@ -350,8 +328,6 @@ def _joint_matches(sign: TogetherSign, own: Mapping[str, list[Match]], marks: Ma
         those = own.get(name) or marks.get(name, ())
         return list(islice((each for each in those if each.line), MAX_TOGETHER))
 
-    if not all(own.get(name) or name in marks for name in sign.signs):
-        return None
     places = [places_of(name) for name in sign.signs]
     if sign.any_of:
         places.append([each for name in sign.any_of for each in places_of(name)])

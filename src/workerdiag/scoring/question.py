@@ -6,7 +6,7 @@ death is a separate matter, however certain its cause is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
@@ -15,7 +15,7 @@ from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import SCHEDULER_STATE, ErrorRule, Rulebook
+from workerdiag.model.rules import ErrorRule, Rulebook
 from workerdiag.model.vocabulary import CauseEnd
 from workerdiag.scoring.churn import churn_of
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
@@ -25,20 +25,10 @@ from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_ex
 _WAITS = ("TimeoutError", "KeyboardInterrupt")
 _WAITS_FOR_WORKERS = "WorkerStartTimeoutError"
 #: `Match.origin` of what a scheduler says of this moment.
-_PRESENT = frozenset(
-    (
-        EXCEPTION_ORIGIN,
-        "event awaited-task",
-        "event cluster",
-        "event disk",
-        "event scheduler-state",
-        "event task-state",
-        "event worker-state",
-    )
-)
+_TOPICS_OF_NOW = {"awaited-task", "cluster", "disk", "scheduler-state", "task-state", "worker-state"}
+_PRESENT = frozenset({EXCEPTION_ORIGIN, *(f"event {topic}" for topic in _TOPICS_OF_NOW)})
 #: How causes end that keep work from going on while nobody dies.
 _WITHOUT_DEATH: tuple[CauseEnd, ...] = ("standstill", "never-started", "raised")
-_FATE, _AWAITED, _TASKS = "event.lost-tasks", "event.awaited-task", "event.task-state"
 _UNFINISHED = ("processing", "queued", "waiting", "no-worker")
 
 
@@ -72,8 +62,7 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         churn, ends = found
         return Question(scope=incident, ends=ends, churn=churn)
     if is_about_now(incident):
-        is_asked = (case.end is not None and case.end.stop_requested for case in incident.cases)
-        stopped = [each for each, asked in zip(evaluated, is_asked, strict=True) if asked]
+        stopped = [each for each in evaluated if each.case.end is not None and each.case.end.stop_requested]
         scope = evolve(incident, cases=(), unassigned_signs=tuple(_signs_of_now(incident, book)))
         are_separate = _has_unexpected(incident.cases)
         stands_still = bool(evaluate_cases([Case(end=None)], scope, book)[0].chances.explanation)
@@ -85,7 +74,7 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
 
 def _with_work_left(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """The *ends* without those of workers whose work others have done, if somebody waits for the work of others."""
-    if incident.about or not (incident.exceptions == () or _is_end_of_wait(incident.exceptions[0])):
+    if incident.about or not all(map(_is_end_of_wait, incident.exceptions[:1])):
         return ends
     left = [each for each in ends if each.case.end is None or not _is_made_good(each.case.end, incident)]
     return left if any(each.is_unexpected for each in left) else ends
@@ -149,37 +138,35 @@ def is_about_now(incident: Incident) -> bool:
     lacks_workers = _lacks_workers(incident)
     return all(
         _is_made_good(end, incident)
-        and (not lacks_workers or _is_replaced(end) or _others_left_later(end, incident))
+        and (
+            not lacks_workers
+            or any(mark.role == "restart" for mark in end.marks)
+            or _others_left_later(end, incident)
+        )
         for end in lost
     )
 
 
 def _is_of_waiting_work(incident: Incident) -> bool:
     """Whether nobody handed in more than the end of a wait, and the scheduler says that work is unfinished."""
-    raised = incident.exceptions[:1]
-    if not _states(incident) or (raised and not _is_end_of_wait(raised[0])):
-        return False
-    return _wants_workers(incident) or _has_work(incident)
-
-
-def _states(incident: Incident) -> list[Mapping[str, str]]:
-    return [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
+    is_of_wait = all(map(_is_end_of_wait, incident.exceptions[:1]))
+    return (
+        bool(incident.fields_of("scheduler-state"))
+        and is_of_wait
+        and (_wants_workers(incident) or _has_work(incident))
+    )
 
 
 def _has_workers(incident: Incident) -> bool:
-    return all(whole(each.get("workers")) for each in _states(incident))
+    return all(whole(each.get("workers")) for each in incident.fields_of("scheduler-state"))
 
 
 def _wants_workers(incident: Incident) -> bool:
-    return any(_class_name(each) == _WAITS_FOR_WORKERS for each in incident.exceptions[:1])
+    return any(each.class_name == _WAITS_FOR_WORKERS for each in incident.exceptions[:1])
 
 
 def _lacks_workers(incident: Incident) -> bool:
     return _wants_workers(incident) or not _has_workers(incident)
-
-
-def _is_replaced(end: ProcessEnd) -> bool:
-    return any(mark.role == "restart" for mark in end.marks)
 
 
 def _others_left_later(end: ProcessEnd, incident: Incident) -> bool:
@@ -188,42 +175,36 @@ def _others_left_later(end: ProcessEnd, incident: Incident) -> bool:
     return any(end.when is not None and when is not None and when > end.when for when in stops)
 
 
-def _class_name(facts: ExceptionFacts) -> str:
-    return facts.type.rpartition(".")[2]
-
-
 def _is_end_of_wait(facts: ExceptionFacts) -> bool:
-    if facts.from_task or facts.task or facts.identity.worker:
-        return False
-    return _class_name(facts) in (*_WAITS, _WAITS_FOR_WORKERS)
+    is_of_work = facts.from_task or facts.task or facts.identity.worker
+    return not is_of_work and facts.class_name in (*_WAITS, _WAITS_FOR_WORKERS)
 
 
 def _has_work(incident: Incident) -> bool:
-    return any(whole(each.get("waiting_tasks")) for each in _states(incident)) or any(
-        each.owner == _AWAITED or (each.owner == _TASKS and each.captures.get("state") in _UNFINISHED)
-        for each in incident.marks
+    return (
+        any(whole(each.get("waiting_tasks")) for each in incident.fields_of("scheduler-state"))
+        or bool(incident.events("awaited-task"))
+        or any(each.get("state") in _UNFINISHED for each in incident.fields_of("task-state"))
     )
 
 
 def _is_made_good(end: ProcessEnd, incident: Incident) -> bool:
     """Whether all that was assigned to a lost worker is known to be done, and nothing waits for it still."""
-    fates = [
-        each.captures for each in incident.marks if each.owner == _FATE and each.identity.worker in end.addresses
-    ]
-    awaited = (each.captures.get("worker") for each in incident.marks if each.owner == _AWAITED)
+    fates = [each.captures for each in incident.events("lost-tasks") if each.identity.worker in end.addresses]
+    awaited = {each.get("worker") for each in incident.fields_of("awaited-task")}
     is_done = bool(fates) and all(each.get("unfinished") == "0" for each in fates)
-    return is_done and not any(worker in end.addresses for worker in awaited)
+    return is_done and awaited.isdisjoint(end.addresses)
 
 
 def present_sentence(incident: Incident) -> str:
     """What runs and waits now, if that is in question; empty if it is not known."""
     if not is_about_now(incident):
         return ""
-    for each in incident.marks:
-        if each.owner == _AWAITED and each.captures.get("runs") == "itself":
-            ran_s = each.captures.get("running_s")
+    for each in incident.fields_of("awaited-task"):
+        if each.get("runs") == "itself":
+            ran_s = each.get("running_s")
             how_long = f", for {float(ran_s):.0f} s so far" if ran_s else ""
-            return f"No sign that work stands still: {each.captures.get('key')} runs{how_long}."
+            return f"No sign that work stands still: {each.get('key')} runs{how_long}."
     return ""
 
 
@@ -233,15 +214,11 @@ _GONE = {
     "no-route": "no route leads to its address any more ({address})",
     "unknown-host": "its host is not known any more ({address})",
 }
-_CLIENT_STATE = "event.client-state"
 
 
 def lost_scheduler(incident: Incident) -> str:
     """What shows that the client's scheduler is gone; empty if it answers, or if nothing is known."""
-    for each in incident.marks:
-        if each.owner != _CLIENT_STATE:
-            continue
-        known = each.captures
+    for known in incident.fields_of("client-state"):
         if known.get("scheduler") in ("closed", "failed"):
             return f"it ran in this process, and its status is {known['scheduler']}"
         if (answer := known.get("answer")) in _GONE:

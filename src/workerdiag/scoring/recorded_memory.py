@@ -9,7 +9,6 @@ from attrs import frozen
 
 from workerdiag.model.incident import Incident
 from workerdiag.model.timeline import HeldObject, MemorySample, ProcessHistory
-from workerdiag.units import format_bytes
 
 #: An object with this share of the memory in use is what fills it.
 _MOST_SHARE = 0.5
@@ -21,21 +20,6 @@ _CHANGED_SHARE = 0.05
 _STEPS, _STEP_SHARE = 4, 0.4
 #: Share of what was asked for that is not filled where memory is filled as it is asked for.
 _UNFILLED_SHARE = 0.15
-
-
-@frozen(kw_only=True)
-class KeptObject:
-    """What holds most of the memory of a process, and is older than the task that ran."""
-
-    name: str
-    size_bytes: int
-    count: int | None = None
-    #: ``file:line, in function``, or the module whose variable it is.
-    where: str = ""
-
-    def __str__(self) -> str:
-        elements = f" of {self.count:,}" if self.count is not None else ""
-        return f"{self.name}{elements} with {format_bytes(self.size_bytes)} ({self.where})"
 
 
 @frozen(kw_only=True)
@@ -58,7 +42,8 @@ class LastMemory:
     filled_bytes: int | None = None
     #: Whether the running tasks asked for more again and again, and filled it each time.
     is_steady: bool = False
-    kept: KeptObject | None = None
+    #: What holds most of the memory, and is older than the tasks that ran.
+    kept: HeldObject | None = None
 
     @property
     def each_bytes(self) -> int | None:
@@ -123,17 +108,16 @@ def _is_steady(asked: Sequence[int], filled: int) -> bool:
     return len(steps) >= _STEPS and max(steps) <= _STEP_SHARE * rise and filled >= (1 - _UNFILLED_SHARE) * rise
 
 
-def _kept(history: ProcessHistory, samples: Sequence[MemorySample]) -> KeptObject | None:
+def _kept(history: ProcessHistory, samples: Sequence[MemorySample]) -> HeldObject | None:
     """What was there before the tasks that ran, and grows: a table that is loaded once stays as it is."""
     seen = [each for census in history.censuses for each in census.objects]
     for census in reversed(history.censuses):
         rss = census.rss_bytes or 0
         for each in census.objects:
-            if not rss or each.size_bytes < _MOST_SHARE * rss or not _has_grown(each, seen):
-                continue
-            if _older_bytes(each, rss, history, samples) >= MUCH_SHARE * (census.limit_bytes or rss):
-                where = str(each.line) if each.line else f"module {each.module}"
-                return KeptObject(name=each.name, size_bytes=each.size_bytes, count=each.count, where=where)
+            is_most = 0 < _MOST_SHARE * rss <= each.size_bytes and _has_grown(each, seen)
+            much = MUCH_SHARE * (census.limit_bytes or rss)
+            if is_most and _older_bytes(each, rss, history, samples) >= much:
+                return each
     return None
 
 

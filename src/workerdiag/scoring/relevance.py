@@ -110,12 +110,11 @@ class Relevance:
     ) -> list[Match]:
         found = [each for each in own.get(key, ()) if self._counts(each, end)]
         others: Sequence[Match] = self._unassigned.get(key, [])
+        if end is not None and key in self._alike:
+            return [*found, *(others if self._counts(others[0], end) else ())]
         if end is not None and key in self._orders:
             others = self._orders[key].may_be_for(end)
-        if end is None or key not in self._alike:
-            return [*found, *(each for each in others if self._counts(each, end))]
-        counting = self._unassigned[key] if self._counts(others[0], end) else []
-        return [*found, *counting] if found else counting
+        return [*found, *(each for each in others if self._counts(each, end))]
 
     def _may_count(self, match: Match) -> bool:
         """Whether a sign can count in any death; one that names a worker after its death is a consequence."""
@@ -149,11 +148,10 @@ class Relevance:
             return False
         if workers := restarted_workers(order):
             return not workers.isdisjoint(end.addresses)
-        if not end.stop_requested:
-            if self._is_after_death(order, end):
-                return False
-            return order.when is None or end.when is None or order.when <= end.when + ORDER_SLACK_S
-        return order.when is None or end.first_when is None or order.when <= end.first_when + STOP_REQUEST_SLACK_S
+        if not end.stop_requested and self._is_after_death(order, end):
+            return False
+        until, slack_s = (end.first_when, STOP_REQUEST_SLACK_S) if end.stop_requested else (end.when, ORDER_SLACK_S)
+        return order.when is None or until is None or order.when <= until + slack_s
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """Whether a stop request follows the death in one log.
@@ -161,11 +159,9 @@ class Relevance:
         A removal alone is not a death if the log does not show deregistrations: a cluster that closes stops
         its workers first.
         """
-        if (order.origin, order.line) not in self._request_lines:
-            return False
-        if order.origin not in self._takes_leave and not any(mark.role in _ENDED for mark in end.marks):
-            return False
-        return 0 < end.first_line(order.origin) < order.line
+        shows_deaths = order.origin in self._takes_leave or any(mark.role in _ENDED for mark in end.marks)
+        is_request = (order.origin, order.line) in self._request_lines
+        return is_request and shows_deaths and 0 < end.first_line(order.origin) < order.line
 
     def _is_of_the_dead(self, match: Match) -> bool:
         """Whether *match* names a worker that had already ended: its silence is a consequence."""
@@ -197,8 +193,7 @@ class Relevance:
         if end.signal in signals or (end.signal is None and end.status in statuses):
             return False
         sign = self._book.signs.get((match.owner, match.sign))
-        is_decisive = sign is not None and sign.grade == "decisive"
-        return match.stream == "kernel" or (end.signal is None and not is_decisive)
+        return match.stream == "kernel" or (end.signal is None and not (sign and sign.grade == "decisive"))
 
 
 def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
@@ -220,10 +215,9 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
     """Whether the stop request and a report of the end share one message or event."""
-    if (order.origin, order.line) not in end.places:
-        return False
-    return bool(order.line) or any(
-        mark.text == order.text for mark in end.marks if not mark.line and mark.origin == order.origin
+    return (order.origin, order.line) in end.places and (
+        bool(order.line)
+        or any(mark.text == order.text for mark in end.marks if not mark.line and mark.origin == order.origin)
     )
 
 
@@ -268,23 +262,26 @@ ORDER_S = 300.0
 ORDER_LINES = 400
 
 
+def _by_worker(marks: Iterable[Match]) -> dict[str | None, list[Match]]:
+    found: dict[str | None, list[Match]] = {}
+    for each in marks:
+        found.setdefault(each.identity.worker, []).append(each)
+    return found
+
+
 class StopRequests:
     """Retirements, and when workers joined, taken from an incident's landmarks by id."""
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
-        self._joined: dict[str, list[Match]] = {}
-        for each in (mark for owner in REGISTRATIONS for mark in marks.get(owner, ())):
-            self._joined.setdefault(each.identity.worker or "", []).append(each)
+        self._joined = _by_worker(mark for owner in REGISTRATIONS for mark in marks.get(owner, ()))
+        self._kept = _by_worker(marks.get("scheduler.could-not-retire", ()))
         self._retirements: dict[tuple[str, int], list[Match]] = {}
         for each in marks.get(RETIREMENT, ()):
             self._retirements.setdefault((each.origin, each.line), []).append(each)
-        self._kept: dict[str, list[Match]] = {}
-        for each in marks.get("scheduler.could-not-retire", ()):
-            self._kept.setdefault(each.identity.worker or "", []).append(each)
 
     def had_joined(self, match: Match) -> bool:
         """Whether the worker that *match* names had registered before, in the same log."""
-        joined = self._joined.get(match.identity.worker or "", ())
+        joined = self._joined.get(match.identity.worker, ())
         return any(each.origin == match.origin and each.line < match.line for each in joined)
 
     def has_joined_between(self, worker: str, end: ProcessEnd, match: Match) -> bool:
@@ -301,9 +298,11 @@ class StopRequests:
         if any(_is_older(sign, each) for each in joined if not _is_after(each, end)):
             return True
         there = self._retirements.get((sign.origin, sign.line), ())
-        if there and self._stayed(worker, sign, end):
-            return True
-        return any(not may_retire(each, end.identity) for each in there)
+        last = end.last_line(sign.origin) or inf
+        has_stayed = any(  # the scheduler could not retire it
+            each.origin == sign.origin and sign.line <= each.line < last for each in self._kept.get(worker, ())
+        )
+        return any(has_stayed or not may_retire(each, end.identity) for each in there)
 
     def indexed(
         self, signs: Mapping[tuple[str, str], Sequence[Match]], book: Rulebook
@@ -324,14 +323,6 @@ class StopRequests:
             if all("://" in each for each in listed):
                 return listed
         return frozenset()
-
-    def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
-        """Whether the scheduler could not retire the worker between the order and the end."""
-        last = end.last_line(order.origin) or inf
-        return any(
-            each.origin == order.origin and order.line <= each.line < last
-            for each in self._kept.get(worker or "", ())
-        )
 
 
 class OrderIndex:

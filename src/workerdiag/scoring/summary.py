@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from attrs import evolve, frozen
@@ -52,7 +52,7 @@ def listed(deaths: Sequence[Death]) -> tuple[Death, ...]:
 
 def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
     """How many losses the scheduler counted beyond the listed deaths, and whether there may be more."""
-    states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
+    states = incident.fields_of("scheduler-state")
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
     reported, is_exact = _reported_deaths(incident)
     return UnlistedDeaths(
@@ -147,16 +147,13 @@ def summary(
 
 def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -> str:
     """The sentence for the summary if nothing connects the caught exception with those who *died*; else empty."""
-    if not died:
+    if not died or not incident.deaths_are_separate:
         return ""
-    lost = LostWorkers(deaths=died)
-    if incident.deaths_are_separate:
-        causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
-        why = f" ({causes[-1].title})" if causes else _exits_text(died)
-        # explain(client=client) answers what stands still before it answers who died
-        where = "" if is_about_now(incident) else "; explain(client=client) explains that"
-        return f" Separately, {lost.count_text} died{why}{where}."
-    return ""
+    causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
+    why = f" ({causes[-1].title})" if causes else _exits_text(died)
+    # explain(client=client) answers what stands still before it answers who died
+    where = "" if is_about_now(incident) else "; explain(client=client) explains that"
+    return f" Separately, {LostWorkers(deaths=died).count_text} died{why}{where}."
 
 
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
@@ -211,36 +208,34 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
         return f"{failed}." if is_all else f"{failed}; the evidence does not show whether a worker died."
     if obstacles.open_ended_log and (failure := task_failure(incident)):
         return f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"
-    if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
+    if raised := next((facts.class_name for facts in incident.exceptions), ""):
         return f"{raised} was raised, and the evidence does not show its cause."
-    return _obstacle_sentence(obstacles)
+    return next(_obstacle_sentences(obstacles))
 
 
-def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
-    if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
-        return endless_sentence(obstacles.troubles[-1])
-    if obstacles.troubles and all(map(is_start, obstacles.troubles)):
-        last_start = _quoted_message(obstacles.troubles[-1])
-        return f"A process began to start, and the evidence does not show whether it came up: {last_start}"
-    wrong = _quoted_message(obstacles.troubles[-1]) if obstacles.troubles else ""
-    error = _quoted_message(obstacles.unknown_error) if obstacles.unknown_error else ""
-    grave = (
-        (wrong, f"Something went wrong, and the evidence does not show its cause: {wrong}"),
-        (error, f"There is an error that no rule knows: {error}"),
-        (obstacles.lacks_workers, "A client connected to the scheduler, and there is no sign of any worker."),
-        (
-            obstacles.lacks_cluster_answer,
-            "The cluster could not be queried, so the state of its workers is unknown.",
-        ),
-        (
-            obstacles.has_unread_log,
-            "Part of the input could not be read; nothing in the rest points to a death.",
-        ),
-        (obstacles.open_ended_log, _open_end_sentence(obstacles)),
-        (obstacles.shows_deaths, "There are signs of trouble, and none shows its cause."),
-    )
-    main_sentence = next((sentence for holds, sentence in grave if holds), "")
-    return main_sentence or "Nothing that was read would show the death of a worker."
+def _obstacle_sentences(obstacles: AllClearObstacles) -> Iterator[str]:
+    """What bars the all-clear, the gravest first; the last one always holds."""
+    if obstacles.troubles:
+        last = obstacles.troubles[-1]
+        if last.owner == SCHEDULER_STATE:
+            yield endless_sentence(last)
+        if all(map(is_start, obstacles.troubles)):
+            start = _quoted_message(last)
+            yield f"A process began to start, and the evidence does not show whether it came up: {start}"
+        yield f"Something went wrong, and the evidence does not show its cause: {_quoted_message(last)}"
+    if obstacles.unknown_error:
+        yield f"There is an error that no rule knows: {_quoted_message(obstacles.unknown_error)}"
+    if obstacles.lacks_workers:
+        yield "A client connected to the scheduler, and there is no sign of any worker."
+    if obstacles.lacks_cluster_answer:
+        yield "The cluster could not be queried, so the state of its workers is unknown."
+    if obstacles.has_unread_log:
+        yield "Part of the input could not be read; nothing in the rest points to a death."
+    if obstacles.open_ended_log:
+        yield _open_end_sentence(obstacles)
+    if obstacles.shows_deaths:
+        yield "There are signs of trouble, and none shows its cause."
+    yield "Nothing that was read would show the death of a worker."
 
 
 def _open_end_sentence(obstacles: AllClearObstacles) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from attrs import evolve
 
@@ -58,10 +58,9 @@ def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Matc
     last_lines: dict[str, list[tuple[int, int]]] = {}
     for number, end in enumerate(ends):
         for origin in {mark.origin for mark in end.marks if mark.line}:
-            last_lines.setdefault(origin, []).append((end.last_line(origin), number))
-    of_origin = {origin: sorted(found) for origin, found in last_lines.items()}
+            insort(last_lines.setdefault(origin, []), (end.last_line(origin), number))
     started: dict[tuple[str, int], set[str]] = {}
-    places = [_next_end(mark, of_origin) for mark in marks]
+    places = [_next_end(mark, last_lines) for mark in marks]
     for mark, place in zip(marks, places, strict=True):
         if place is not None and mark.role == "start" and mark.identity.worker:
             started.setdefault((mark.origin, place), set()).add(mark.identity.worker)
@@ -143,15 +142,9 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
     """The limits of one process. Thresholds that it recorded itself have precedence."""
-    limits = evolve(known, worker_bytes=worker_bytes)
-    if not worker_bytes:
-        return limits
-    return evolve(
-        limits,
-        spill_fraction=known.spill_fraction or told.get("spill_fraction"),
-        pause_fraction=known.pause_fraction or told.get("pause_fraction"),
-        terminate_fraction=known.terminate_fraction or told.get("terminate_fraction"),
-    )
+    names = _FRACTIONS if worker_bytes else ()
+    fractions: dict[str, Any] = {name: getattr(known, name) or told.get(name) for name in names}
+    return evolve(known, worker_bytes=worker_bytes, **fractions)
 
 
 def _samples(
@@ -206,14 +199,10 @@ def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
     """The tasks that were executing when the worker was lost, by its last heartbeat."""
     loss = next(iter(tasks_at_loss(end, incident)), None)
     when = end.when if end.when is not None or loss is None else loss.when
-    if loss is None or when is None:
-        return
-    unknown = (None,) * len(loss.tasks)
-    names = loss.threads or ("",) * len(loss.tasks)
-    parts = zip(loss.tasks, names, loss.seconds or unknown, loss.crashed or unknown, strict=False)
-    for key, thread, seconds, crashed in parts:
-        if seconds is not None:
-            yield TaskSpan(key=key, thread=thread, started_at=when - seconds, crashed=crashed)
+    if loss is not None and when is not None:
+        for key, thread, seconds, crashed in loss.each_task():
+            if seconds is not None:
+                yield TaskSpan(key=key, thread=thread, started_at=when - seconds, crashed=crashed)
 
 
 def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
@@ -223,13 +212,11 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for mark in marks:
-        captures = mark.captures
         if mark.owner == MEMORY_BUDGET:
-            found.setdefault("terminate_fraction", share(captures.get("percent", ""), of=100))
+            found.setdefault("terminate_fraction", share(mark.captures.get("percent", ""), of=100))
         for name, keys in _FRACTIONS.items():
-            for key in keys:
-                if key in captures:
-                    found.setdefault(name, share(captures[key]))
+            for key in filter(mark.captures.__contains__, keys):
+                found.setdefault(name, share(mark.captures[key]))
     return {name: value for name, value in found.items() if 0 < value <= 1}
 
 
@@ -253,14 +240,9 @@ def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]
     for mark in sorted(near, key=lambda each: each.when or 0.0):
         at = mark.when or 0.0
         what = (mark.role, mark.identity.worker or mark.identity.nanny or str(mark.identity.pid))
-        if what in latest and at - latest[what] <= _SAME_MOMENT_S:
-            continue
-        latest[what] = at
-        found.append(_moment(mark, at))
+        if what not in latest or at - latest[what] > _SAME_MOMENT_S:
+            latest[what] = at
+            text = " ".join(mark.text.split())[:_TEXT_CHARS]
+            found.append(Moment(at=at, kind=_KINDS[mark.role], identity=mark.identity, text=text))
     nearest = sorted(found, key=lambda each: abs(each.at - first))[:MAX_MOMENTS]
     return sorted(nearest, key=lambda each: each.at)
-
-
-def _moment(mark: Match, at: float) -> Moment:
-    text = " ".join(mark.text.split())[:_TEXT_CHARS]
-    return Moment(at=at, kind=_KINDS[mark.role], identity=mark.identity, text=text)
