@@ -25,15 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from workerdiag.deadline import Deadline, HelperThread
-from workerdiag.model.evidence import (
-    Event,
-    Evidence,
-    EvidenceSource,
-    Gap,
-    LogChunk,
-    MemoryReading,
-    ProcessExit,
-)
+from workerdiag.model.evidence import Event, Evidence, EvidenceSource, Gap, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.scene import Location, Scene, Terms, Victim
 

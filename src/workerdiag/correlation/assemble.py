@@ -71,8 +71,7 @@ def assemble(
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
     own = _add_exits(own, (piece for piece in rest if isinstance(piece, ProcessExit)), clock)
     deaths = sorted(
-        _add_blames(own, _blames(marks, exceptions), clock),
-        key=lambda end: (end.when is None, end.when or 0.0),
+        _add_blames(own, _blames(marks, exceptions), clock), key=lambda end: (end.when is None, end.when or 0.0)
     )
     assigned, unassigned = attribute_signs(signs, marks, deaths, lifetimes)
     tasks_at_loss = (piece for piece in rest if isinstance(piece, TasksAtLoss))

@@ -30,24 +30,10 @@ from workerdiag.scoring.failures import SILENT_ROLES, is_callers_own, unknown_er
 
 #: Places that cover all workers of a cluster. A log covers only what is known in it.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
-    (
-        "scheduler",
-        "scheduler events",
-        "scheduler log",
-        "worker states",
-        "task states",
-        "versions",
-        "workerdiag",
-    )
+    ("scheduler", "scheduler events", "scheduler log", "worker states", "task states", "versions", "workerdiag")
 )
 _LOGS: frozenset[Place] = frozenset(("log", *LOG_PLACES))
-_FAILURE_REASONS: tuple[GapReason, ...] = (
-    "forbidden",
-    "not-installed",
-    "unreachable",
-    "timed-out",
-    "malformed",
-)
+_FAILURE_REASONS: tuple[GapReason, ...] = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
 #: Streams that report much besides Dask. A known message in them says nothing about workers.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Ends that a worker does not survive, unlike a stop, a lost connection or a standstill.

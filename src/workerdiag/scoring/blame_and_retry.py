@@ -287,11 +287,7 @@ _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory
 
 
 def retry_policy(
-    ranked: Sequence[RankedCause],
-    book: Rulebook,
-    blame: Blame,
-    lost: Sequence[Death],
-    numbers: MemoryNumbers,
+    ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> RetryPolicy:
     """The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
 

@@ -42,7 +42,7 @@ _WHAT_RUNS = NextStep(
 )
 _SCHEDULERS_END = NextStep(
     inspect="the last lines of the scheduler's log, and the exit status of its process, where it was started: a "
-    'line "Closing scheduler. Reason: ..." says why it closed, such as idle-timeout-exceeded',
+    'line "Closing scheduler. Reason: ..." says why it closed, such as idle-timeout-exceeded'
 )
 _RECORD_NEXT_DEATH = NextStep(
     inspect="the flight recorder's record of the next death, with exit status, tasks, output and memory: "

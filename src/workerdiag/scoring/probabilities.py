@@ -16,15 +16,7 @@ from attrs import field, frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import (
-    EVERYDAY_ENDS,
-    AbsentSign,
-    Cause,
-    ExitSign,
-    Rulebook,
-    Sign,
-    TogetherSign,
-)
+from workerdiag.model.rules import EVERYDAY_ENDS, AbsentSign, Cause, ExitSign, Rulebook, Sign, TogetherSign
 
 #: The fact of how a process ended.
 EXIT_FACT = "exit"

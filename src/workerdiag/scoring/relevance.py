@@ -11,15 +11,7 @@ from typing import TypeAlias
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import (
-    REGISTRATIONS,
-    RETIREMENT,
-    STILL_ALIVE,
-    Cause,
-    ExitSign,
-    LogSign,
-    Rulebook,
-)
+from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, STILL_ALIVE, Cause, ExitSign, LogSign, Rulebook
 from workerdiag.model.stop_reasons import may_retire, restarted_workers, retired_workers
 from workerdiag.model.vocabulary import MatchRole
 
@@ -103,10 +95,7 @@ class Relevance:
         return not is_by_match and not any(each.in_task or each.stream == "kernel" for each in matches)
 
     def _counting(
-        self,
-        own: Mapping[tuple[str, str], list[Match]],
-        key: tuple[str, str],
-        end: ProcessEnd | None,
+        self, own: Mapping[tuple[str, str], list[Match]], key: tuple[str, str], end: ProcessEnd | None
     ) -> list[Match]:
         found = [each for each in own.get(key, ()) if self._counts(each, end)]
         others: Sequence[Match] = self._unassigned.get(key, [])

@@ -16,12 +16,7 @@ from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Ru
 from workerdiag.model.vocabulary import GapReason, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
-from workerdiag.scoring.failures import (
-    caught_failure,
-    failed_tasks,
-    is_callers_own,
-    task_failure,
-)
+from workerdiag.scoring.failures import caught_failure, failed_tasks, is_callers_own, task_failure
 from workerdiag.scoring.question import is_about_now, lost_scheduler, present_sentence
 
 #: Deaths that findings list at most: the first and the last.
