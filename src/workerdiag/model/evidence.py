@@ -66,10 +66,7 @@ class LogChunk:
 class Event:
     """A record of a scheduler, a platform or an operating system."""
 
-    #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
-    #: or one of ours: ``worker-state``, ``task-state``, ``scheduler-state``, ``awaited-task``, ``cluster``,
-    #: ``versions``, ``cgroup``, ``recorder``, ``finished-kind``, ``lost-tasks``,
-    #: ``client-state``.
+    #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...), or one of `SOURCE_TOPICS`.
     topic: str
     #: What is said, flat: strings, numbers, booleans.
     fields: Mapping[str, EventValue] = field(factory=dict, hash=False)

@@ -35,14 +35,9 @@ class Identity:
             or differ(self.nanny, other.nanny)
             or differ(self.container, other.container)
             or differ(self.boot_id, other.boot_id)
-            or self._on_other_host(other)
+            # a name (as in syslog) and an IP address may be one host
+            or (differ(self.host, other.host) and is_ip_address(self.host or "") == is_ip_address(other.host or ""))
         )
-
-    def _on_other_host(self, other: Identity) -> bool:
-        """Whether the hosts differ; a name (as in syslog) and an IP address may be one host."""
-        if self.host is None or other.host is None or is_ip_address(self.host) != is_ip_address(other.host):
-            return False
-        return self.host != other.host
 
     def same_process(self, other: Identity) -> bool:
         """Whether both are one process: by the worker's address, or by the pid if nothing else differs.

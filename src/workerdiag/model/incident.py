@@ -26,19 +26,12 @@ END_ROLES: Final[frozenset[MatchRole]] = frozenset(("death", "self-closed", "rem
 #: Seconds by which the kernel's clock and those of Dask's processes may differ.
 SLACK_S = 2.0
 #: Landmarks that a worker process itself writes.
-_SPOKEN = (
-    *REGISTRATIONS,
-    "worker.start",
-    "worker.asked-to-stop",
-    "worker.asked-by-code",
-    "worker.closed-itself",
-    "event.closing-worker",
-    "event.worker-status-change",
-)
+_SPOKEN = frozenset(
+    "worker.start worker.asked-to-stop worker.asked-by-code worker.closed-itself"
+    " event.closing-worker event.worker-status-change".split()
+).union(REGISTRATIONS)
 #: Time zones differ by multiples of a quarter of an hour; times of logs in two zones have no order.
 _ZONE_S = 900.0
-#: Seconds after its line in the kernel log in which a death is noticed.
-_NOTICED_S = 300.0
 _T = TypeVar("_T")
 _E = TypeVar("_E", ExceptionFacts, Match, MemoryReading, ProcessHistory, TasksAtLoss)
 
@@ -60,20 +53,17 @@ class Lifetimes:
             times.sort()
 
     def outlived(self, workers: Iterable[str], line: Match, until: float | None = None) -> bool:
-        """Whether one of these *workers* wrote after *line*, the kernel's report of an end.
-
-        *workers* are the addresses of one process, gone at *until* (None: not known).
-        """
+        """Whether a process with these addresses, gone at *until*, wrote after the kernel's report of its end."""
         when = line.when
-        if when is None or line.stream != "kernel" or (until is not None and _may_be_in_zone(until - when)):
+        if when is None or line.stream != "kernel":
             return False
+        apart_s = until - when if until is not None else 0.0
+        if apart_s > 300.0 and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5:
+            return False  # a death is noticed sooner: the line may be in a log of another time zone
         return any(self._spoke_after(worker, when + SLACK_S, until) for worker in workers)
 
     def may_describe(self, sign: Match, end: ProcessEnd) -> bool:
-        """Whether *sign* may be about *end*; False only for a kernel's line, which names another pid or none.
-
-        The kernel reports no orderly end, and none whose process spoke afterwards.
-        """
+        """Whether *sign* may be about *end*: the kernel reports no orderly end, and none of who spoke later."""
         if sign.stream != "kernel" or end.has_pid(sign.identity.pid):
             return True
         if end.deregistered or (end.stop_requested and not end.crashed):
@@ -88,11 +78,6 @@ class Lifetimes:
         last = min(following, inf if until is None else until + SLACK_S)
         place = bisect_right(spoke, since)
         return place < len(spoke) and spoke[place] < last
-
-
-def _may_be_in_zone(apart_s: float) -> bool:
-    """Whether a line this long before a death may be simultaneous, in a log of another time zone."""
-    return apart_s > _NOTICED_S and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5
 
 
 class NameIndex(Generic[_T]):

@@ -7,7 +7,6 @@ of logs are read with the same care.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -22,27 +21,16 @@ if TYPE_CHECKING:
 EventValue = str | int | float | bool | None
 #: No pid, status or number of bytes is larger, and formatting larger integers can fail.
 _MAX_INTEGER = 2**63
-#: Seconds since the epoch of the year 5138; later times are ignored.
-_MAX_SECONDS = 1e11
-_MAX_CHARS = 4000
-#: No pid, status, count or size has more digits; Python itself refuses to read some thousands of them.
-_MOST_DIGITS = 18
 
 
 def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute[object]]:
     """A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown."""
-    return [
-        each.evolve(converter=_converter_of(each))
-        if each.converter is None and str(each.type) in _CONVERTERS
-        else each
-        for each in fields
-    ]
-
-
-def _converter_of(field: Attribute[object]) -> Callable[[object], object]:
-    kind = str(field.type)
-    is_size = kind == "int | None" and field.name.endswith("_bytes")
-    return _size_or_none if is_size else _CONVERTERS[kind]
+    found = []
+    for each in fields:
+        is_size = str(each.type) == "int | None" and each.name.endswith("_bytes")
+        converter = _size_or_none if is_size else _CONVERTERS.get(str(each.type))
+        found.append(each.evolve(converter=converter) if each.converter is None and converter else each)
+    return found
 
 
 def _clean_text(value: object) -> object:
@@ -68,7 +56,7 @@ def _size_or_none(value: object) -> int | None:
 
 
 def _time_or_none(value: object) -> float | None:
-    if not isinstance(value, int | float) or not abs(value) < _MAX_SECONDS:  # a NaN is not less
+    if not isinstance(value, int | float) or not abs(value) < 1e11:  # the year 5138; a NaN is not less
         return None
     return value
 
@@ -89,13 +77,13 @@ def _flat_value(value: object) -> EventValue:
     if isinstance(value, int):
         return value if abs(value) < _MAX_INTEGER else None
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if isfinite(value) else None
     return _safe_str(value)
 
 
 def _safe_str(value: object) -> str:
     with guarded("writing a value of a foreign class") as writing:
-        return utf8_safe(str(value))[:_MAX_CHARS]
+        return utf8_safe(str(value))[:4000]
     return f"<{describe_error(writing.problem)}>" if writing.problem is not None else ""
 
 
@@ -112,8 +100,8 @@ _CONVERTERS: Mapping[str, Callable[[object], object]] = {
 
 
 def whole(text: str | None) -> int | None:
-    """*text* as a whole number in plain digits, or None."""
-    if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+    """*text* as a whole number in plain digits, or None; no pid, status, count or size has more than 18."""
+    if not text or len(text) > 18 or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 

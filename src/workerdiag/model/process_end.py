@@ -10,11 +10,6 @@ from attrs import frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 
-#: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
-_FAULTS = (4, 6, 7, 8, 11)
-_SIGABRT = 6
-#: Seconds in which a process ends after a stop request (distributed 2026.8.0, nanny.py).
-TAKEDOWN_S = 10.0
 #: Seconds before a death in which events belong to it.
 RECENT_S = 900.0
 #: Seconds within which workers of one host count as lost together.
@@ -89,8 +84,8 @@ class ProcessEnd:
 
         An abort during a requested stop counts as a stop: threads that Python leaves behind cause it.
         """
-        if self.signal != _SIGABRT:
-            return self.signal in _FAULTS
+        if self.signal != 6:  # SIGABRT
+            return self.signal in (4, 7, 8, 11)  # SIGILL, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them
         return not any(
             request.role == "stop-request" and _is_soon_after(death, request)
             for death in self.marks
@@ -142,7 +137,7 @@ class ProcessEnd:
 
 
 def _is_soon_after(death: Match, request: Match) -> bool:
-    """Whether a log has a death within `TAKEDOWN_S` after a stop request."""
+    """Whether a log has a death in the 10 s after a stop request in which a nanny ends its worker (nanny.py)."""
     if death.origin != request.origin or not 0 < request.line < death.line:
         return False
-    return death.when is None or request.when is None or death.when - request.when <= TAKEDOWN_S
+    return death.when is None or request.when is None or death.when - request.when <= 10.0

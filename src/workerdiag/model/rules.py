@@ -484,18 +484,10 @@ SOURCE_TOPICS = frozenset(
     " host last-output limits lost-tasks module nanny-state recorder rescue scheduler-state spill-disk"
     " task-duration task-needs task-state undelivered-error unread-task versions worker-state workload workload-step".split()
 )
-#: Topics that are always requested: that of all workers, and those of each worker.
-_ALWAYS_QUERIED = frozenset({"all", "worker"})
-#: Topics that are requested from a scheduler at most, whatever packs need.
-MAX_TOPICS = 20
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
-    """The topics to request from a scheduler, so that the event signs of *book* can show.
-
-    A sign for any topic adds none: its events are among the others.
-    """
+    """At most 20 topics to request from a scheduler, so that the event signs of *book* can show."""
     topics = {
         topic
         for cause in book.causes
@@ -503,6 +495,6 @@ def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
         for sign in (*cause.signs, *cause.against)
         if isinstance(sign, EventSign)
         for topic in sign.topic.split("|")
-        if _NAME.fullmatch(topic)
+        if re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", topic)
     }
-    return tuple(sorted(topics - SOURCE_TOPICS - _ALWAYS_QUERIED))[:MAX_TOPICS]
+    return tuple(sorted(topics - SOURCE_TOPICS - {"all", "worker"}))[:20]

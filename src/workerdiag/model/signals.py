@@ -8,10 +8,7 @@ from collections.abc import Mapping
 #: The exit status that Dask also reports if it could not read the real status (``AsyncProcess`` in
 #: process.py).
 UNREADABLE_STATUS = 255
-#: Shells and container runtimes add 128 to the number of a signal; PBS adds 256.
-_OFFSETS = (128, 256)
 _MAX_SIGNAL = 64
-_UNSIGNED_32 = 2**32
 
 #: Linux signal numbers by name: first the name without SIG, then the words of strsignal(3), of Go's
 #: `syscall.Signal`, of zsh and of Slurm.
@@ -75,7 +72,7 @@ def signal_of_status(status: int) -> int | None:
     """Return the signal of an exit status, or None: 128 + n from shells, 256 + n from PBS, -n from Python."""
     if -_MAX_SIGNAL <= status < 0:
         return -status
-    return next((status - each for each in _OFFSETS if 0 < status - each <= _MAX_SIGNAL), None)
+    return next((status - each for each in (128, 256) if 0 < status - each <= _MAX_SIGNAL), None)
 
 
 def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
@@ -95,4 +92,4 @@ def _status(text: str | None) -> int | None:
     if not re.fullmatch(r"-?\d{1,10}", text or "", re.ASCII):
         return None
     status = int(text or "")
-    return status + _UNSIGNED_32 if status < -_MAX_SIGNAL else status
+    return status + 2**32 if status < -_MAX_SIGNAL else status

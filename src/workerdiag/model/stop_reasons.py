@@ -11,56 +11,29 @@ if TYPE_CHECKING:  # the recorder loads this module in a running worker
     from workerdiag.model.diagnosis import Match
     from workerdiag.model.identity import Identity
 
-#: Who asked, by the prefix of the reason in a ``closing-worker`` event or a "Stopping worker" line
-#: (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py, 2022.10.1 to 2026.8.0).
-_REQUESTERS = {
-    "signal-": "signal",
-    "scheduler-": "scheduler",
-    "retire-workers": "scheduler",
-    "client-restart": "client",
-    "nanny-close": "nanny",
-    "nanny-plugin-": "nanny",
-    "nanny-kill": "nanny",
-    "nanny-restart": "nanny",
-    "workerprocess-": "nanny",
-    "worker-close": "worker",
-    "worker-lifetime-reached": "worker",
-}
-_STOP_REQUESTS = tuple(_REQUESTERS)
 #: The default reason: code, or a signal handler, called ``close()`` without a reason.
 DEFAULT_REASON = "worker-close"
-#: Reasons without signals. A death by a signal is investigated, because its sender and reason are unknown.
-DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
-#: Prefixes of the stimulus of removals that end a retirement, asked for or at the end of a worker's lifetime
-#: (scheduler.py, ``retire_workers``: ``expected=True``; in the line "Remove worker" since 2023.7.1).
-_RETIREMENTS = ("retire-workers-", "worker-close-gracefully-")
+#: How the reason begins of who asked (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py,
+#: 2022.10.1 to 2026.8.0), but for signals: a death by one is investigated, as its sender and reason are unknown.
+DASK_REQUESTS = tuple(
+    "scheduler- retire-workers client-restart nanny-close nanny-plugin- nanny-kill nanny-restart workerprocess-"
+    " worker-close worker-lifetime-reached".split()
+)
 #: Stimulus of removals after missing heartbeats; the scheduler then has the nanny stop the worker.
 UNRESPONSIVE = "check-worker-ttl"
 #: Prefixes of all reasons that Dask itself gives, requested or not.
 _DASK_REASONS = (
-    "signal-",
-    "scheduler-",
-    "nanny-",
-    "worker-",
-    "workerprocess-",
-    "client-",
-    UNRESPONSIVE,
-    "failure-to-start",
-    "retire-workers",
-    "idle-timeout",
-    "unknown",
+    *"signal- scheduler- nanny- worker- workerprocess- client- failure-to-start retire-workers".split(),
+    *("idle-timeout", "unknown", UNRESPONSIVE),
 )
 #: The scheduler's event of a restart, logged when the restart is over.
 _RESTARTED = "restart-workers"
 _ADDRESS = re.compile(r"\b\w{2,9}://[^ '\",>]+")
-_WORKER_LIST = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
-#: A quoted message of at least this many characters was cut.
-_CUT_CHARS = 600
 
 
 def is_stop_request(reason: str) -> bool:
     """Whether somebody asked for the stop, in Dask's words or with a reason that code gave."""
-    if not reason or reason.startswith(_STOP_REQUESTS):
+    if not reason or reason.startswith(("signal-", *DASK_REQUESTS)):
         return bool(reason)
     return not reason.startswith(_DASK_REASONS)
 
@@ -71,8 +44,8 @@ def is_dask_stop_request(reason: str) -> bool:
 
 
 def is_retirement(stimulus: str) -> bool:
-    """Whether a removal with this stimulus ends a retirement, so that the scheduler expected it."""
-    return stimulus.startswith(_RETIREMENTS)
+    """Whether a removal with this stimulus ends a retirement, so that the scheduler expected it (scheduler.py)."""
+    return stimulus.startswith(("retire-workers-", "worker-close-gracefully-"))
 
 
 def is_deliberate(*, announced: bool, close_reason: object) -> bool:
@@ -112,8 +85,8 @@ def retired_workers(order: Match) -> frozenset[str]:
 
 @lru_cache(maxsize=2000)  # per text: a log has up to 800 orders, compared with each death
 def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
-    found = _WORKER_LIST.search(text)
-    retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")
+    found = re.search(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$", text)
+    retired = worker or (found[1] if found and len(text) < 600 else "")
     return _split(retired)
 
 

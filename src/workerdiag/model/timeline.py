@@ -10,21 +10,12 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.units import format_bytes
 
-#: What happened besides deaths: a worker came up (``start``), stopped accepting work and accepted it again
-#: (``pause``, ``resume``), closed itself, was asked to stop, was lost to the scheduler (``connection-lost``,
-#: ``removal``), was restarted; Dask gave up on a task (``blame``); something else was wrong (``trouble``).
-MomentKind = Literal[
-    "start",
-    "pause",
-    "resume",
-    "trouble",
-    "self-closed",
-    "stop-request",
-    "connection-lost",
-    "removal",
-    "restart",
-    "blame",
-]
+#: A worker came up, stopped accepting work, accepted it again, or had something else wrong.
+_LifeMoment = Literal["start", "pause", "resume", "trouble"]
+#: It closed itself, was asked to stop, was lost to the scheduler, was restarted; or Dask gave up on a task.
+_LossMoment = Literal["self-closed", "stop-request", "connection-lost", "removal", "restart", "blame"]
+#: What happened besides deaths.
+MomentKind = Literal[_LifeMoment, _LossMoment]
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -11,10 +11,6 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<(?:frozen |__array_function__)"
 )
 
-#: Before Python 3.13 a frame's locals are one dictionary that all who ask get; code with these names may keep it.
-_ASKING = frozenset({"locals", "vars", "dir", "eval", "exec"})
-_KEPT_BY_FRAME_AND_US = 3
-
 
 def is_library(path: str) -> bool:
     """Whether it is of Python, of Dask or of an installed package, and not the user's own."""
@@ -30,10 +26,11 @@ def local_variables(frame: FrameType) -> list[tuple[str, object]]:
     code = frame.f_code
     if sys.version_info >= (3, 13) or not code.co_flags & CO_OPTIMIZED:
         return list(frame.f_locals.items())
-    if frame.f_trace is not None or not _ASKING.isdisjoint(code.co_names):
+    # before Python 3.13 it is one dictionary that all who ask get; code with these names may keep it
+    if frame.f_trace is not None or not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(code.co_names):
         return []
     shared = frame.f_locals
     found = list(shared.items())
-    if sys.getrefcount(shared) == _KEPT_BY_FRAME_AND_US:
+    if sys.getrefcount(shared) == 3:  # kept by the frame, by us and by the call
         shared.clear()
     return found

@@ -117,26 +117,18 @@ DeliveryState = Literal["pending", "sending", "sent", "dead"]
 WatcherState = Literal["connecting", "watching", "blind", "ended", "closed"]
 #: The format in which a diagnosis is printed.
 ReportFormat = Literal["text", "json", "markdown", "html"]
-#: Why the memory of a worker went over its limit. ``pieces-too-large``: a chunk or partition, times what its task
-#: needs, times the threads. ``too-many-at-once``: each task alone fits, together they do not.
-#: ``one-task-too-large``: one task needs more than a worker has. ``skew``: one piece is many times the others.
+#: ``pieces-too-large``: a chunk or partition, times what its task needs, times the threads. ``too-many-at-once``:
+#: each task alone fits, together they do not. ``one-task-too-large``: one task needs more than a worker has.
+#: ``skew``: one piece is many times the others. ``runaway``: one task grows without end.
+_TaskReason = Literal["pieces-too-large", "too-many-at-once", "one-task-too-large", "skew"]
 #: ``results-stored``: results that are kept fill it. ``brought-together``: everything comes to one place.
 #: ``data-in-graph``: the caller's data travel with the tasks. ``leak``: something grows from task to task.
 #: ``not-returned``: freed memory is not given back. ``shuffle-buffers``: rows on their way to other workers.
-#: ``runaway``: one task grows without end.
-MemoryReason = Literal[
-    "pieces-too-large",
-    "too-many-at-once",
-    "one-task-too-large",
-    "skew",
-    "results-stored",
-    "brought-together",
-    "data-in-graph",
-    "leak",
-    "not-returned",
-    "shuffle-buffers",
-    "runaway",
+_KeptReason = Literal[
+    "results-stored", "brought-together", "data-in-graph", "leak", "not-returned", "shuffle-buffers"
 ]
+#: Why the memory of a worker went over its limit.
+MemoryReason = Literal[_TaskReason, _KeptReason, "runaway"]
 #: Whether work is expected to fit the workers' memory: ``fits``; ``tight``: it may spill or pause workers;
 #: ``too-many-threads``: a task fits, but not one for each thread; ``will-not-fit``: one task is too large;
 #: ``result-too-big``: the whole result comes together in one place; ``not-known``: no size is known beforehand.
@@ -164,25 +156,17 @@ MemoryFact = Literal[
 ]
 #: How much a fact speaks for a reason.
 Strength = Literal["strong", "moderate", "weak", "hint"]
-#: A change that makes work succeed whose workers ran out of memory. ``worker-memory``: a larger limit.
-#: ``threads``: fewer tasks at once. ``piece-size``: chunks or partitions of so many bytes. ``data-in-tasks``: load
-#: data in tasks, or scatter them once. ``do-not-collect``: write a result out, or reduce it first.
-#: ``spread-key``: spread the rows of one key. ``keep-less``: keep fewer results. ``fix-leak``: mend what grows.
-#: ``restart-workers``: restart them in turn. ``trim``: give freed memory back. ``disk``: more of it, to spill to.
-CureKind = Literal[
-    "worker-memory",
-    "threads",
-    "piece-size",
-    "data-in-tasks",
-    "do-not-collect",
-    "spread-key",
-    "keep-less",
-    "fix-leak",
-    "restart-workers",
-    "trim",
-    "disk",
-]
+#: ``worker-memory``: a larger limit. ``threads``: fewer tasks at once. ``piece-size``: chunks or partitions of so
+#: many bytes. ``data-in-tasks``: load data in tasks, or scatter them once. ``do-not-collect``: write a result out,
+#: or reduce it first. ``spread-key``: spread the rows of one key.
+_WorkCure = Literal["worker-memory", "threads", "piece-size", "data-in-tasks", "do-not-collect", "spread-key"]
+#: ``keep-less``: keep fewer results. ``fix-leak``: mend what grows. ``restart-workers``: restart them in turn.
+#: ``trim``: give freed memory back. ``disk``: more of it, to spill to.
+_KeptCure = Literal["keep-less", "fix-leak", "restart-workers", "trim", "disk"]
+#: A change that makes work succeed whose workers ran out of memory.
+CureKind = Literal[_WorkCure, _KeptCure]
 
+LEAVE_ROLES: tuple[LandmarkRole, ...] = get_args(_LeaveRole)
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 LOG_PLACES: tuple[LogPlace, ...] = get_args(LogPlace)
 PLACES: tuple[Place, ...] = get_args(Place)
