@@ -35,10 +35,6 @@ from workerdiag.model.stop_reasons import is_retirement, is_stop_request
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place, Stream
 
-#: Ends of unknown workers that are compared with a blame at most: the last ones.
-_MAX_NAMELESS = 400
-#: Names that a kernel gives a process that may be a worker.
-_MAYBE_WORKER = re.compile(r"\b(?:python|dask)", re.IGNORECASE)
 #: Roles of marks that do not show that the log was read for ends.
 _NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", "aftermath", RECOGNITION_ROLE)
 #: Roles of marks that report the loss of a worker.
@@ -48,10 +44,7 @@ _LOSSES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "connection
 def assemble(
     matches: Sequence[Match], evidence: Iterable[Evidence], clock: GraceDeadline | None = None
 ) -> Incident:
-    """Join *matches* and the evidence that is not log text into one incident.
-
-    Reports of ends that are not merged before *clock* runs out are left out.
-    """
+    """Join *matches* and other evidence into one incident, without reports of ends too late for *clock*."""
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
         matches = list(_where_nobody_was_lost(matches, rest))
@@ -126,16 +119,13 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
 
 
 def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> Iterator[Match]:
-    """The matches without a kernel's lines about processes that are not workers.
-
-    If the cluster was not queried, a process that may be a worker is kept: its line counts as trouble.
-    """
+    """The matches without a kernel's lines of strangers; a maybe worker's are trouble if nobody asked Dask."""
     is_asked = any(isinstance(piece, Inspected) and piece.place == "worker states" for piece in rest)
     for each in matches:
         is_of_machine = each.owner in STANDSTILLS_OF_MACHINES or each.role == "aftermath"
         if each.stream != "kernel" or is_of_machine:
             yield each
-        elif not is_asked and each.role == "death" and _MAYBE_WORKER.search(each.text):
+        elif not is_asked and each.role == "death" and re.search(r"\b(?:python|dask)", each.text, re.IGNORECASE):
             yield evolve(each, role="trouble")
 
 
@@ -185,16 +175,14 @@ def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
 def _add_blames(
     ends: Iterable[ProcessEnd], blames: Iterable[tuple[Identity, Match | None]], clock: GraceDeadline
 ) -> list[ProcessEnd]:
-    """Add each blame to the death of the worker that it names; that worker died even if nothing else reports it.
-
-    A blame is the last worker of a task that Dask gave up on, with the message that reports it, if any.
-    """
+    """Add each blame, with its message if any, to the death of the worker that it names, known or not."""
     table = EndTable(ends)
     nameless = [number for number, end in enumerate(table.ends) if end.identity.worker is None]
     for identity, mark in blames:
         if clock.is_over():
             continue
-        nameless = [each for each in nameless if table.ends[each].identity.worker is None][-_MAX_NAMELESS:]
+        # the last ends of unknown workers are compared
+        nameless = [each for each in nameless if table.ends[each].identity.worker is None][-400:]
         number = _blamed(identity, table, nameless)
         if number is None:
             number = table.add(ProcessEnd(lost=True))
@@ -214,30 +202,24 @@ def _blamed(identity: Identity, table: EndTable, nameless: Sequence[int]) -> int
     """The last end with that name; else the last nameless one, preferably unrequested; else the last of all."""
     if known := table.with_name(identity):
         return known[-1]
-    ends = ((each, table.ends[each]) for each in nameless)
     may_be = [
-        number
-        for number, end in ends
-        if (end.lost or end.stop_requested) and not end.identity.conflicts_with(identity)
+        (not end.stop_requested, number)
+        for number in nameless
+        if ((end := table.ends[number]).lost or end.stop_requested) and not end.identity.conflicts_with(identity)
     ]
     if may_be:
-        return max(may_be, key=lambda each: (not table.ends[each].stop_requested, each))
+        return max(may_be)[1]
     return len(table.ends) - 1 if identity.worker is None and table.ends else None
 
 
-#: Seconds between a source and a log in which a pid is the same process.
-NAMED_S = 60.0
 #: Streams whose writers watch processes from outside, even in one text with Dask's own.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Observers, the closest to a worker process first.
-_DASK = ("worker", "scheduler")
-_OBSERVERS = (*_DASK, *_PLATFORMS, "service")
-#: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0).
-_START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
+_OBSERVERS = ("worker", "scheduler", "events", *_PLATFORMS, "service")
 
 
 def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
-    """Add to *marks* what other evidence knows about their process: a nanny's message has only the pid."""
+    """Add to *marks* what others knew of their process within a minute; a nanny's message has only the pid."""
     named: dict[int, list[tuple[Identity, float]]] = {}
     for piece in rest:
         identity, when = getattr(piece, "identity", None), getattr(piece, "when", None)
@@ -250,7 +232,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
     if mark.when is None or mark.identity.worker is not None:
         return mark
     for identity, when in named:
-        if abs(mark.when - when) <= NAMED_S and not mark.identity.conflicts_with(identity):
+        if abs(mark.when - when) <= 60.0 and not mark.identity.conflicts_with(identity):
             return evolve(mark, identity=mark.identity.merged_with(identity))
     return mark
 
@@ -258,16 +240,13 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
 def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     """The ends that each log and the events report, those of the closest observer first."""
     logs: dict[tuple[str, str], list[Match]] = {}
-    events: list[Match] = []
     for mark in marks:
-        if mark.line:
-            logs.setdefault((mark.origin, _log_observer(mark)), []).append(mark)
-        else:
-            events.append(mark)
-    in_order = sorted(logs, key=lambda log: _OBSERVERS.index(log[1]))
-    groups = [LogReader().read(logs[each]) for each in in_order]
-    by_dask = sum(observer in _DASK for _, observer in in_order)
-    return [*groups[:by_dask], _ends_from_events(events), *groups[by_dask:]]
+        place = (mark.origin, _log_observer(mark)) if mark.line else ("", "events")
+        logs.setdefault(place, []).append(mark)
+    return [
+        _ends_from_events(logs[place]) if place[1] == "events" else LogReader().read(logs[place])
+        for place in sorted(logs, key=lambda place: _OBSERVERS.index(place[1]))
+    ]
 
 
 def _log_observer(mark: Match) -> str:
@@ -304,10 +283,7 @@ def merge_ends(
 
 
 def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
-    """Split off the processes that only the kernel reports, where Dask reports others.
-
-    A kernel log holds the kills of a whole machine.
-    """
+    """Split off the kills of a whole machine that only the kernel reports, where Dask reports others."""
     ours = [end for end in ends if not is_kernel_only(end)]
     told = (end for end in ours if end.lost or end.deregistered or end.stop_requested)
     if not any(end.identity.pid or end.identity.worker or end.identity.nanny for end in told):
@@ -316,10 +292,7 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
 
 
 def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
-    """Leave out nannies that closed without a worker of theirs, if workers were lost before.
-
-    A nanny with a worker logs that it asks the worker to close.
-    """
+    """Leave out nannies that closed without asking a worker of theirs to, if workers were lost before."""
     ended = {end.identity.nanny for end in ends if end.exit_known} - {None}
     ends_of_workers = [end for end in ends if not (_is_idle_nanny(end) or _gave_up(end, ended))]
     return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
@@ -328,7 +301,9 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
 def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
     """Whether a nanny closed because its worker, whose exit it reported (*ended*), did not start."""
     is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
-    has_said_so = end.reason in _START_FAILED or {mark.owner for mark in end.marks} == {START_FAILED}
+    has_said_so = end.reason in ("nanny-start-failed", "nanny-instantiate-failed") or {
+        mark.owner for mark in end.marks
+    } == {START_FAILED}
     return is_nanny and has_said_so and end.identity.nanny in ended
 
 
@@ -366,8 +341,6 @@ SAME_MOMENT_S = 3.0
 SAME_ORDER_S = 0.1
 #: Seconds between ends of one pid from which they are two processes: pids are used again.
 SAME_PROCESS_S = 600.0
-#: Seconds after a nanny's report from which a worker that still writes is another one.
-_AFTER_S = 0.5
 #: Landmarks of programs that started a process and report only how it ended.
 SERVICE_LANDMARKS = ("container.", "launcher.")
 
@@ -375,10 +348,7 @@ SERVICE_LANDMARKS = ("container.", "launcher.")
 def find_same_end(
     end: ProcessEnd, others: Iterable[tuple[int, ProcessEnd]], lifetimes: Lifetimes, *, no_times: bool
 ) -> int | None:
-    """The number of the one of *others* that is the same death as *end*, or None.
-
-    With *no_times*, no times can be compared, so a report may complete another by their order alone.
-    """
+    """The number of the one of *others* that is the same death, with *no_times* by their order alone; or None."""
     others = list(others)
     for number, other in others:
         if other.identity.same_process(end.identity) and _distance_s(end, other) <= SAME_PROCESS_S:
@@ -445,10 +415,7 @@ def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
 
 
 def _is_beside_a_stop(death: ProcessEnd, stop: ProcessEnd) -> bool:
-    """Whether *death* is not that of the worker that stopped on request.
-
-    It was a crash, and no name shows that they are one process; or the worker still wrote after that report.
-    """
+    """Whether *death* is not the worker's that stopped: a nameless crash, or the worker still wrote afterwards."""
     if death.stop_requested or stop.exit_known or not stop.stop_requested:
         return False
     names = {name for each in death.identities for name in (each.nanny, each.pid)} - {None}
@@ -457,13 +424,10 @@ def _is_beside_a_stop(death: ProcessEnd, stop: ProcessEnd) -> bool:
 
 
 def _wrote_after(worker: ProcessEnd, death: ProcessEnd) -> bool:
-    """Whether a worker wrote a line well after a nanny had reported that death.
-
-    Both have the clock of one machine. Corrected times of two logs differ by less.
-    """
+    """Whether a worker wrote a line well after a nanny, which has the same clock, had reported that death."""
     reports = (each.when for each in death.marks if each.role == "death" and each.stream == "nanny")
     last_report = max((when for when in reports if when is not None), default=inf)
-    return any(each.stream == "worker" and (each.when or 0.0) > last_report + _AFTER_S for each in worker.marks)
+    return any(each.stream == "worker" and (each.when or 0.0) > last_report + 0.5 for each in worker.marks)
 
 
 def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:

@@ -13,20 +13,9 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
 from workerdiag.model.stop_reasons import is_restart_event
 
-#: Requests that a scheduler makes once for all workers that it retires, restarts or closes with itself.
-_ORDERS_TO_MANY = (RETIREMENT, "scheduler.restart", "scheduler.closing")
 #: Seconds before and after a death in which a sign counts for it.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: Seconds before and after its end in which a pid names the same process: pids are used again.
-PID_BEFORE_S = 86_400.0
-PID_AFTER_S = 600.0
-#: Seconds, or lines without times, that a kernel's report of a kill with its list of processes takes.
-REPORT_S = 0.5
-REPORT_LINES = 10
-#: Seconds from every death beyond which a kernel's line belongs to none: its log goes back for weeks. Less
-#: may be a matter of time zones.
-KERNEL_APART_S = 26 * 3600.0
 
 
 def attribute_signs(
@@ -36,7 +25,11 @@ def attribute_signs(
 
     Of the signs that belong to no single death, those in requests to several workers come first.
     """
-    orders = {(each.origin, each.line) for each in marks if each.owner in _ORDERS_TO_MANY and each.line}
+    orders = {
+        (each.origin, each.line)
+        for each in marks
+        if each.owner in (RETIREMENT, "scheduler.restart", "scheduler.closing") and each.line
+    }
     assigned: list[list[Match]] = [[] for _ in ends]
     ordered: list[Match] = []
     unassigned: list[Match] = []
@@ -81,8 +74,8 @@ def _is_near(when: float, times: Sequence[float]) -> bool:
 def _is_one_report(line: Match, kill: Match) -> bool:
     """Whether *line* is a part of the kernel's report of that kill, which names the process at its end."""
     if line.when is None or kill.when is None:
-        return 0 <= kill.line - line.line <= REPORT_LINES
-    return line.line <= kill.line and kill.when - line.when <= REPORT_S
+        return 0 <= kill.line - line.line <= 10
+    return line.line <= kill.line and kill.when - line.when <= 0.5
 
 
 def _names_any(match: Match, ends: NameIndex[ProcessEnd]) -> bool:
@@ -95,16 +88,16 @@ def _names_process(match: Match, end: ProcessEnd) -> bool:
         return False
     if match.identity.worker is not None or match.when is None or end.when is None:
         return True
-    return -PID_AFTER_S <= end.when - match.when <= PID_BEFORE_S
+    return -600.0 <= end.when - match.when <= 86_400.0  # pids are used again
 
 
 def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
-    """Whether a kernel wrote *match* too long before or after all deaths, at *times*, to belong to one of them."""
+    """Whether a kernel, whose log goes back for weeks, wrote *sign* more than all time zones from all *times*."""
     when = sign.when
     if sign.stream != "kernel" or when is None or not times or not is_timed:
         return False
     place = bisect_left(times, when)
-    return all(abs(each - when) > KERNEL_APART_S for each in times[max(0, place - 1) : place + 1])
+    return all(abs(each - when) > 26 * 3600.0 for each in times[max(0, place - 1) : place + 1])
 
 
 class _Deaths:
@@ -162,10 +155,7 @@ class _Deaths:
         return self._by_log[origin, nameless]
 
     def _next_in_log(self, sign: Match) -> int | None:
-        """The first end that this log reports at or after the sign; if none is near, the last end before it.
-
-        A sign of another worker does not belong to an end whose worker is known.
-        """
+        """The next end in this log, else the last one before, if near; no known worker's for another's sign."""
         ends = self._in_log(sign.origin, nameless=sign.identity.worker is not None)
         place = bisect_left(ends, (sign.line,))
         for side in (ends[place:], ends[:place][::-1]):

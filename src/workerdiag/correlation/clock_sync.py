@@ -20,16 +20,12 @@ from workerdiag.model.diagnosis import Match
 SAME_S = 5.0
 #: Seconds between the end of a process and its removal by the scheduler, if nothing hangs.
 _CLOSE_S = 1.5
-_STILL_CLOSE_S = 3.0
 #: Seconds until a worker that starts is registered; on a busy machine it takes a minute.
 _BEFORE_S, _MAX_DELAY_S = 1.0, 60.0
 #: Ends and removals that are compared at most.
 _MAX_ENDS, _MAX_REMOVALS = 20, 200
-#: Seconds by which a maintained clock is wrong at most.
-MAX_SKEW_S = 300.0
 #: Time zones differ by multiples of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
 _ZONE_S = 900.0
-_MAX_ZONES_S = 26 * 3600.0
 
 #: Landmarks of one moment, by their common capture.
 _MOMENTS: Mapping[str, tuple[str, str]] = {
@@ -47,8 +43,6 @@ _EVENTS = "scheduler events"
 _STOP_REQUESTS = frozenset(
     "nanny.still-alive nanny.asked-to-close nanny.asked-by-code worker.asked-to-stop worker.asked-by-code".split()
 )
-#: Seconds that a worker takes at most to close on request: running tasks delay it.
-_MAX_CLOSING_S = 30.0
 _Moment = tuple[str, str | int]
 
 
@@ -93,10 +87,7 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
 
 
 def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
-    """When processes ended, and when workers were removed, by clock and role.
-
-    Requested ends are left out: the scheduler removes the worker at once, and its process ends later.
-    """
+    """When processes ended unasked, and when workers were removed, by clock and role."""
     found: dict[tuple[str, str], list[float]] = {}
     stop_requests: dict[str, float] = {}
     for each in matches:
@@ -107,7 +98,7 @@ def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
             stop_requests[clock] = when
         elif each.role == "removal":
             found.setdefault((clock, "removal"), []).append(when)
-        elif each.role in ("death", "restart") and when - stop_requests.get(clock, -inf) > _MAX_CLOSING_S:
+        elif each.role in ("death", "restart") and when - stop_requests.get(clock, -inf) > 30.0:
             found.setdefault((clock, "end"), []).append(when)
     return found
 
@@ -142,10 +133,7 @@ def _clock_offsets(
 
 
 def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
-    """How far ahead a clock is, such that most ends of processes are close to removals of workers.
-
-    By starts alone (*middle_s* apart), the time until a worker registers would look like a wrong clock.
-    """
+    """How far ahead a clock is by ends close to removals; by starts alone, slow registration would look like it."""
     ends, removals = ends[:_MAX_ENDS], sorted(removals)[:_MAX_REMOVALS]
     apart = [end - removal for end in ends for removal in removals]
     likely = [each for each in (0.0, middle_s, *apart) if -_BEFORE_S <= each - middle_s <= _MAX_DELAY_S]
@@ -161,7 +149,7 @@ def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[f
 
 def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
     """How many ends are close to a removal, and their mean distance in seconds, negated."""
-    close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= _STILL_CLOSE_S]
+    close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= 3.0]
     return len(close), -sum(close) / len(close) if close else 0.0
 
 
@@ -171,7 +159,7 @@ def _nearest_s(when: float, times: Sequence[float]) -> float:
 
 
 def _plausible_offset_s(apart: Collection[float]) -> float | None:
-    """The median of the differences, if all are about equal and as large as those of clocks or time zones."""
+    """The median of the differences, if all are about equal, and as large as of time zones and of kept clocks."""
     if not apart:
         return None
     from statistics import median  # slow to import, and most logs have one clock
@@ -179,5 +167,5 @@ def _plausible_offset_s(apart: Collection[float]) -> float | None:
     middle_s = median(apart)
     zones_s = round(middle_s / _ZONE_S) * _ZONE_S
     alike = all(abs(each - middle_s) <= SAME_S for each in apart)
-    skewed = abs(middle_s - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
+    skewed = abs(middle_s - zones_s) <= 300.0 + SAME_S and abs(zones_s) <= 26 * 3600.0
     return middle_s if alike and skewed else None

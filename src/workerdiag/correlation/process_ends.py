@@ -22,13 +22,6 @@ from workerdiag.model.stop_reasons import may_retire
 #: Seconds between the messages of one end in one log at most.
 NEAR_S = 90.0
 NEAR_LINES = 400
-#: Seconds for which a stop request (a signal, a retirement, the end of the scheduler) holds.
-STOP_REQUEST_S = 120.0
-#: Seconds in which a worker closes at its nanny's request, or the nanny logs that it kills it
-#: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
-CLOSING_S = 5.0
-#: Seconds in which a nanny that goes on restarts its worker.
-RESTART_S = 1.0
 #: Processes in one log that end at the same time at most; a crash loop has thousands in turn.
 MAX_AT_ONCE = 200
 #: Seconds between a deregistration at the scheduler and the removal after it.
@@ -39,10 +32,6 @@ _SIGKILL = "9"
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
 #: What a nanny logs once per process (nanny.py, ``WorkerProcess.kill``), without a name.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
-#: What a nanny says of an end at level INFO; other programs, and its warnings, do not prove that it says so much.
-_NANNY_INFORMS = ("nanny.killed-by-signal", "nanny.exited-with-status")
-#: Landmarks of a shell that reports how its program ended.
-_SHELL_LANDMARKS = "shell."
 #: Landmarks that are requests to processes named elsewhere, not the end of one.
 _STOP_REQUESTS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
@@ -99,10 +88,7 @@ class LogReader:
             self._followed_by(mark)
 
     def _followed_by(self, start: Match) -> None:
-        """A worker that starts replaces one that has ended; of several, not one that is still being killed.
-
-        If a nanny has reported that it restarts its worker, that end is already known.
-        """
+        """A worker that starts replaces one that has ended, unless its nanny said so or that is being killed."""
         restarts, self._restarts = self._restarts, max(0, self._restarts - 1)
         over = [
             end
@@ -129,8 +115,11 @@ class LogReader:
         return end
 
     def _death(self, mark: Match) -> None:
-        self._informative = self._informative or mark.owner in _NANNY_INFORMS
-        if mark.owner.startswith(_SHELL_LANDMARKS) and self._worker is not None:
+        self._informative = self._informative or mark.owner in (
+            "nanny.killed-by-signal",
+            "nanny.exited-with-status",
+        )
+        if mark.owner.startswith("shell.") and self._worker is not None:
             mark = _told_by_shell(mark, self._worker)
         end = self._ended(mark)
         self._open = [each for each in self._open if each is not end]
@@ -182,16 +171,13 @@ class LogReader:
         return end
 
     def _of_other(self, end: EndBuilder, mark: Match) -> bool:
-        """Whether a death is that of another nanny's worker, not of the one that was asked to close.
-
-        A worker that closes on request exits with status 0, which no nanny reports; its end stays open.
-        """
+        """Whether a death is of another nanny's worker: one that was asked to close exits with 0, unreported."""
         if len(self._nannies) < 2 or mark.role != "death" or not end.stop_requested:
             return False
         if (mark.identity.nanny and mark.identity.nanny == end.identity.nanny) or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
-        is_late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
+        is_late = latest is not None and mark.when is not None and mark.when - latest > 5.0
         return mark in self._restarted or is_late or mark.captures.get("signal") == _SIGKILL
 
     def _is_requested(self, mark: Match) -> bool:
@@ -216,10 +202,7 @@ class LogReader:
 
 
 def _told_by_shell(mark: Match, worker: str) -> Match:
-    """A shell's message about *worker*, without the pid and time that may be another's.
-
-    The pid is that of the command, a nanny or a worker. A line without a time has that of the message before.
-    """
+    """A shell's message about *worker*, without the pid of the command and the time of the line above."""
     when = mark.when if mark.line == mark.message_line else None
     return evolve(mark, when=when, identity=evolve(mark.identity, worker=worker, pid=None))
 
@@ -245,10 +228,11 @@ def _is_repeat(end: EndBuilder, mark: Match) -> bool:
 
 
 def _is_restart_after(one: Match, two: Match) -> bool:
+    """Whether a nanny that goes on restarts its worker after that death, at once."""
     if one.role != "death" or two.role != "restart":
         return False
     if one.when is not None and two.when is not None:
-        return two.when - one.when <= RESTART_S
+        return two.when - one.when <= 1.0
     return two.line - one.line <= GOODBYE_LINES
 
 
@@ -262,8 +246,9 @@ def _is_near_end(end: EndBuilder, mark: Match) -> bool:
 
 
 def _request_covers(order: Match, mark: Match) -> bool:
+    """Whether a stop request (a signal, a retirement, the end of the scheduler) still holds."""
     if order.when is not None and mark.when is not None:
-        return -1.0 <= mark.when - order.when <= STOP_REQUEST_S
+        return -1.0 <= mark.when - order.when <= 120.0
     return 0 <= mark.line - order.line <= NEAR_LINES
 
 
