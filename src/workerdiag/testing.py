@@ -34,14 +34,7 @@ HOSTILE_BEHAVIOURS: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage",
 
 #: What a source may hand over in all (`workerdiag.sources.discovery`).
 MAX_BYTES = 8 * 2**20
-#: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
-_GRACE = 1.1
-_GRACE_S = 0.25
-#: A machine that is busier than that is late now and then; a source that gives up too late always is.
-_TRIES = 3
 _FLOOD_BYTES = 100 * 2**20
-#: Evidence that has to say whose it is.
-_WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
 
 
 def example_scene(*, worker: str = "tcp://10.0.0.4:40331", client: object = None, **environment: str) -> Scene:
@@ -109,11 +102,11 @@ def _metadata_problems(source: EvidenceSource) -> Iterator[str]:
 
 
 def _collect_pieces(make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]) -> list[Evidence]:
-    for _ in range(_TRIES):
+    for _ in range(3):  # a busy machine is late now and then; a source that gives up too late always is
         pieces: list[Evidence] = []
         thread = HelperThread("workerdiag-check", lambda: make().collect(budget_s=budget_s))
         try:
-            pieces.extend(thread.take(Deadline.after(budget_s * _GRACE + _GRACE_S)))
+            pieces.extend(thread.take(Deadline.after(budget_s * 1.1 + 0.25)))
         except TimeoutError:
             continue
         except RuntimeError as problem:
@@ -129,7 +122,7 @@ def _piece_problems(piece: object) -> Iterator[str]:
     elif isinstance(piece, Gap):
         if not piece.detail or not piece.remedy:
             yield f"a Gap ({piece.reason}) does not say what was tried (detail) and what would help (remedy)"
-    elif isinstance(piece, _WITH_IDENTITY) and piece.identity == NO_IDENTITY:
+    elif isinstance(piece, LogChunk | Event | ProcessExit | MemoryReading) and piece.identity == NO_IDENTITY:
         yield f"a {type(piece).__name__} does not say whose it is"
     if isinstance(piece, LogChunk) and (not piece.origin or not isinstance(piece.data, bytes)):
         yield "a LogChunk has no origin under which a person would find it, or no bytes"

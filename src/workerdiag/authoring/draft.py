@@ -19,16 +19,10 @@ from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole
 
-#: Signs that a draft proposes, at most.
-MAX_SIGNS = 6
-#: Lines that are read, and characters of each.
-MAX_LINES = 200_000
+#: Characters of a line that are read.
 _LINE_CHARS = 400
 #: Marks that a process ended here; an unusual line shortly before one is worth more.
 _END_ROLES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "restart", "blame")
-#: Marks of who writes, or of what a writer calls an error: no rule knows the words.
-_KNOWS_NOTHING: tuple[MatchRole, ...] = (RECOGNITION_ROLE, "error")
-_NEAR_LINES = 40
 _GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 
 #: What differs from run to run, with the pattern that stands for it; the first that fits.
@@ -59,12 +53,10 @@ class UnusualLine:
 
 
 def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[UnusualLine]:
-    """The unusual lines of some logs, the most telling first, each template once.
-
-    *quiet* has the templates (`line_template`) of what healthy clusters write.
-    """
+    """The unusual lines of some logs, not among *quiet* templates, the most telling first, each once."""
     matches = match(chunks, book)
-    telling = [each for each in matches if each.role not in _KNOWS_NOTHING]
+    # a mark of who writes, or of what a writer calls an error, does not mean that a rule knows the words
+    telling = [each for each in matches if each.role not in (RECOGNITION_ROLE, "error")]
     known = {(each.origin, line) for each in telling for line in range(each.line, each.last_line + 1)}
     ends = [(each.origin, each.line) for each in matches if each.role in _END_ROLES and not each.sign]
     found: dict[str, UnusualLine] = {}
@@ -73,7 +65,7 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
         shape = line_template(message)
         if (origin, number) in known or shape in quiet or not _has_words(shape):
             continue
-        worth = _line_score(line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends))
+        worth = _line_score(line, any(where == origin and 0 <= end - number <= 40 for where, end in ends))
         before = found.get(shape)
         if before is None:
             found[shape] = UnusualLine(
@@ -87,7 +79,7 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
 def draft_rule(lines: Sequence[UnusualLine]) -> str:
     """A rule file in TOML with the unusual lines as signs, to be finished by a person."""
     signs = [sign for each in lines for sign in _sign_toml(each, len(lines))]
-    return _HEAD + "\n".join(signs[:MAX_SIGNS])
+    return _HEAD + "\n".join(signs[:6])
 
 
 def line_template(text: str) -> str:
@@ -127,7 +119,7 @@ def _parsed_lines(chunks: Iterable[LogChunk]) -> Iterator[tuple[str, int, Parsed
     for chunk in chunks:
         texts[chunk.origin] = texts.get(chunk.origin, b"") + chunk.data
     for origin, data in texts.items():
-        for number, raw in enumerate(data.split(b"\n")[:MAX_LINES], 1):
+        for number, raw in enumerate(data.split(b"\n")[:200_000], 1):
             if raw.strip() and not raw.startswith(b"    "):  # code that a traceback quotes
                 yield origin, number, parse_line(raw[: 4 * _LINE_CHARS])
 

@@ -58,10 +58,13 @@ def check_examples(book: Rulebook) -> list[str]:
                 problems.append(f"{label}: {what}: {line!r}")
         if not rule.seen:
             problems.append(f"{label}: has no `seen` line")
+        messages = [
+            "\n".join(parse_line(each.encode()).message for each in text.splitlines()) for text in rule.seen
+        ]
         problems += [
             f"{label}: no `seen` line shows the pattern {text!r}"
             for text in rule.patterns
-            if not any(pattern(text).search(_message_text(line)) for line in rule.seen)
+            if not any(map(pattern(text).search, messages))
         ]
     return problems
 
@@ -91,18 +94,13 @@ def signs_without_lookalikes(book: Rulebook) -> list[str]:
     ]
 
 
-def _message_text(line: str) -> str:
-    """A `seen` text without what loggers put before each of its lines."""
-    return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
-
-
 def _pattern_problems(book: Rulebook) -> Iterator[str]:
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
-        yield from _syntax_problems(label, rule.unless)
-        yield from _syntax_problems(label, rule.unless_in_line if isinstance(rule, Landmark) else None)
-        for text in rule.wordings:
+        in_line = rule.unless_in_line if isinstance(rule, Landmark) else None
+        for text in (rule.unless, in_line, *rule.wordings):
             yield from _syntax_problems(label, text)
+        for text in rule.wordings:
             yield from _literal_problems(label, text, may_be_common=not isinstance(rule, LogSign))
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
@@ -154,8 +152,7 @@ def _error_problems(book: Rulebook) -> Iterator[str]:
             yield f"error {each.name}: defined twice"
         if not (each.types or each.pattern):
             yield f"error {each.name}: fits every exception (expected types or pattern)"
-        if each.pattern is not None:
-            yield from _syntax_problems(f"error {each.name}", each.pattern)
+        yield from _syntax_problems(f"error {each.name}", each.pattern)
         if each.landmark is not None and each.landmark not in book.landmarks_by_id:
             yield f"error {each.name}: no landmark {each.landmark}"
 

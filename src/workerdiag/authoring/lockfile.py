@@ -29,16 +29,7 @@ class _LockedRule(TypedDict):
 
 #: What of a cause can change a diagnosis; its wording can be mended freely.
 _DECISIVE_KEYS = (
-    "signs",
-    "against",
-    "explains",
-    "frequency",
-    "ends",
-    "includes_task_errors",
-    "at_own_limit",
-    "blame",
-    "retry",
-    "status",
+    "signs against explains frequency ends includes_task_errors at_own_limit blame retry status".split()
 )
 #: Examples prove a sign and do not change what it matches.
 _EXAMPLE_KEYS = ("seen", "lookalikes", "introduced", "removed")

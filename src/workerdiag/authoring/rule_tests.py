@@ -33,7 +33,6 @@ from workerdiag.sources.logs.source import LogSource
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"
 #: On a quiet log no cause may be given with this chance or more.
 FALSE_ALARM = 0.2
-_NAMED = 3
 #: The worker that examples of reasons are about.
 _DEAD = Identity(worker="tcp://10.3.4.5:38211", pid=4711)
 
@@ -152,7 +151,7 @@ def _alarm_text(where: str, cause: RankedCause) -> str:
 
 def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
     head = "" if findings.outcome == "explained" else f"{findings.outcome}; likeliest "
-    causes = [each for index, each in enumerate(findings.causes) if index < _NAMED or each.id in expected]
+    causes = [each for index, each in enumerate(findings.causes) if index < 3 or each.id in expected]
     causes_text = ", ".join(f"{each.id} {each.probability:.2f}" for each in causes)
     return f"{head}{causes_text}" if causes_text else findings.outcome
 
@@ -178,8 +177,6 @@ def _untested_causes(book: Rulebook, known: Sequence[KnownIncident]) -> Iterator
 
 #: It says how an incident is to be explained; all other files in the folder are its texts.
 META_FILE = "meta.toml"
-#: Reading what lies on disk takes milliseconds; a folder on a network that hangs must still end.
-_READING_S = 60.0
 
 
 @frozen(kw_only=True)
@@ -236,8 +233,8 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def evidence_of(logs: Sequence[Path]) -> Iterator[Evidence]:
-    """What `explain` would read from *logs*."""
-    return LogSource(logs).collect(budget_s=_READING_S)
+    """What `explain` would read from *logs*; a folder on a network that hangs must still end."""
+    return LogSource(logs).collect(budget_s=60.0)
 
 
 def explain_logs(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:

@@ -37,13 +37,10 @@ from workerdiag.model.rules import (
     Rulebook,
 )
 
-#: What installed packs may take to load, where nobody waits for an answer.
-_PACKS_S = 30.0
 #: Entry points of this group name a pack: a Python package with rules in it, the path of a folder, or a
 #: callable that returns one of these.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
 _MAX_NAMED = 3
-_MAX_CHARS = 200
 
 
 def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[str] = ()) -> Rulebook:
@@ -62,7 +59,7 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     """
     from workerdiag.rulebook.toml_folder import read_folder
 
-    book, _ = load_rulebook_in_time(Deadline.after(_PACKS_S)) if packs else (_shipped_rulebook(), True)
+    book, _ = load_rulebook_in_time(Deadline.after(30.0)) if packs else (_shipped_rulebook(), True)
     for path in paths:
         book = _overlay(book, read_folder(Path(path)), str(path))
     known = {each.id for each in book.causes}
@@ -170,7 +167,7 @@ def _read_pack(point: EntryPoint) -> Pack:
     book, problems = read_lenient(
         Path(next(iter(found.__path__))) if isinstance(found, ModuleType) else Path(str(found))
     )
-    problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
+    problem_text = "; ".join(each[:200] for each in problems[:_MAX_NAMED])
     problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     if not (book.causes or book.landmarks or book.reasons):
         return Pack(name=point.name, notes=(f"pack {point.name} is left out: {problem_text or 'it is empty'}",))
@@ -243,16 +240,8 @@ def _without_empty(value: object) -> object:
     return [_without_empty(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-_WORD = re.compile(r"[a-z0-9_]{2,}")
-#: Letters of a word that are compared: "killing" finds "killed". Names of programs are compared whole.
-_STEM = 5
-
-
 def search_causes(book: Rulebook, query: str, *, most: int = 10) -> tuple[Cause, ...]:
-    """The causes in which most words of *query* stand, the best first; deprecated ones come last.
-
-    A line of a log is a query, too: it finds the causes that have such lines for signs.
-    """
+    """The causes with most words of *query*, which may be a line of a log, the best first; deprecated ones last."""
     wanted = _stems(query)
     scored = [(score, each) for each in book.causes if (score := _score(each, wanted)) > 0]
     scored.sort(key=lambda pair: (pair[1].status != "stable", -pair[0], pair[1].id))
@@ -278,4 +267,5 @@ def _searched_texts(cause: Cause) -> Iterator[tuple[float, list[str]]]:
 
 
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(word if "_" in word else word[:_STEM] for word in _WORD.findall(text.lower()))
+    """The beginnings of words: "killing" finds "killed". Names of programs are compared whole."""
+    return frozenset(word if "_" in word else word[:5] for word in re.findall(r"[a-z0-9_]{2,}", text.lower()))

@@ -34,6 +34,11 @@ from workerdiag.serialization import problem_lines, quote_value, strict_converte
 if TYPE_CHECKING:
     from cattrs import Converter
 
+#: Where files with rules lie, and descriptions of incidents (`authoring.rule_tests`).
+_PLACES = (
+    *("causes/*/*.toml", "landmarks/*.toml", "shared/*.toml", "incidents/*/meta.toml"),
+    *("manifest.toml", "errors.toml", "reasons.toml"),
+)
 _MAX_BYTES = 512 * 1024
 _MAX_PATTERN_CHARS = 4_000
 _PATTERNS = {"pattern", "patterns", "unless", "topic"}
@@ -75,18 +80,9 @@ class _FolderReader:
 
     def book(self) -> Rulebook:
         manifest = self._manifest()
-        causes = [each for path in sorted(self._folder.glob("causes/*/*.toml")) for each in self._cause(path)]
-        marks = [
-            each
-            for path in sorted(self._folder.glob("landmarks/*.toml"))
-            for each in self._tables(path, "landmark", Landmark)
-        ]
-        shared = [
-            each
-            for path in sorted(self._folder.glob("shared/*.toml"))
-            if (content := self._read_rule(path))
-            for each in self._with_id(path, content, SharedRules, path.stem, "the file's name")
-        ]
+        causes = self._each("causes/*/*.toml", self._cause)
+        marks = self._each("landmarks/*.toml", lambda path: self._tables(path, "landmark", Landmark))
+        shared = self._each("shared/*.toml", self._shared)
         causes = [with_shared(each, shared) for each in causes]
         errors = tuple(self._tables(self._folder / "errors.toml", "error", ErrorRule))
         reasons = tuple(self._tables(self._folder / "reasons.toml", "reason", ReasonRule))
@@ -108,6 +104,9 @@ class _FolderReader:
             task_advice=advice_for_outcome(FAILED_TASK, shared),
             notes=tuple(self._notes),
         )
+
+    def _each(self, places: str, read: Callable[[Path], Iterator[_T]]) -> list[_T]:
+        return [each for path in sorted(self._folder.glob(places)) for each in read(path)]
 
     def _manifest(self) -> Mapping[str, object]:
         path = self._folder / "manifest.toml"
@@ -136,6 +135,10 @@ class _FolderReader:
             self._notes.append(f"{expected_id} is left out: it wants workerdiag {content['engine']} or newer")
         elif content:
             yield from self._with_id(path, content, Cause, expected_id, "the path, with a dot")
+
+    def _shared(self, path: Path) -> Iterator[SharedRules]:
+        if content := self._read_rule(path):
+            yield from self._with_id(path, content, SharedRules, path.stem, "the file's name")
 
     def _read_rule(self, path: Path) -> dict[str, object]:
         return _with_fields(self._read_table(path))
@@ -205,15 +208,7 @@ def _is_newer(engine: object) -> bool:
 
 
 def _misplaced_files(folder: Path) -> Iterator[str]:
-    read = {
-        *folder.glob("causes/*/*.toml"),
-        *folder.glob("landmarks/*.toml"),
-        *folder.glob("shared/*.toml"),
-        *folder.glob("incidents/*/meta.toml"),  # incidents.py
-        folder / "manifest.toml",
-        folder / "errors.toml",
-        folder / "reasons.toml",
-    }
+    read = {path for places in _PLACES for path in folder.glob(places)}
     for path in sorted(folder.rglob("*.toml")):
         if path not in read:
             yield f"{path.relative_to(folder)}: not read; causes go to causes/<family>/<cause>.toml"
@@ -242,14 +237,8 @@ ENGINE = (0, 1)
 
 KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 #: TOML tables are named in the singular, as TOML files usually have them.
-FIELD_OF_TABLE = {
-    "sign": "signs",
-    "mitigation": "mitigations",
-    "rival": "rivals",
-    "next_step": "next_steps",
-    "except": "exceptions",
-    "example": "examples",
-}
+FIELD_OF_TABLE = {each: f"{each}s" for each in ("sign", "mitigation", "rival", "next_step", "example")}
+FIELD_OF_TABLE["except"] = "exceptions"
 
 
 def table_problems(problem: Exception) -> Iterator[str]:
@@ -331,10 +320,7 @@ class SharedRules:
 
 
 def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
-    """Return the *cause* with the shared *rules* for it; their mitigations follow its own first ones.
-
-    Own mitigations that need a sign do not count: without the sign, shared ones would come first.
-    """
+    """The *cause* with the shared *rules*; their mitigations follow the first of its own that need no sign."""
     shared = [each for each in rules if each.is_for(cause.id)]
     always = [at for at, each in enumerate(cause.mitigations, start=1) if not each.signs]
     own_first = always[OWN_FIRST - 1] if len(always) >= OWN_FIRST else len(cause.mitigations)
