@@ -30,12 +30,8 @@ _JOBQUEUE_CLASSES = frozenset(
     f"{each}Cluster" for each in ("HTCondor", "LSF", "Moab", "OAR", "PBS", "SGE", "SLURM")
 )
 #: The same, by the words of the batch system.
-_CLASS_OF_SYSTEM: Mapping[str, str] = {
-    "batch-system.pbs": "PBSCluster",
-    "batch-system.lsf": "LSFCluster",
-    "batch-system.sge": "SGECluster",
-    "batch-system.htcondor": "HTCondorCluster",
-    "batch-system.oar": "OARCluster",
+_CLASS_OF_SYSTEM = {
+    f"batch-system.{each.lower()}": f"{each}Cluster" for each in ("PBS", "LSF", "SGE", "HTCondor", "OAR")
 }
 #: Whose words are in a log only where a platform of that kind runs the workers.
 _OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "batch"}
@@ -46,13 +42,6 @@ _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*
 _LOST_DEPENDENCIES = " cancelled for reason: lost dependencies"
 #: Blanks for unknown numbers whose names say nothing to a reader.
 _BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
-#: Commands that nobody types on a deployment that starts the workers itself.
-_WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
-#: Examples with options of Slurm itself, not of dask-jobqueue.
-_OF_SLURM = re.compile(r"\b(?:job_extra_directives|job_directives_skip|account)=|\bSLURM_")
-#: Options that HTCondorCluster lacks.
-_OF_QUEUES = re.compile(r"\b(?:queue|walltime)=")
-_STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
 
 @frozen(kw_only=True)
@@ -141,10 +130,7 @@ def _is_killed_worker(mark: Match) -> bool:
 
 
 def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: Iterable[Match]) -> int | None:
-    """The setting ``allowed-failures``; KilledWorker counts one loss more.
-
-    The scheduler's own message is ignored: until 2023.7.1 it had the limit instead.
-    """
+    """The setting ``allowed-failures``, not by the scheduler's message; a KilledWorker counts one loss more."""
     for each in stated:
         if each.allowed_failures is not None:
             return each.allowed_failures
@@ -194,16 +180,15 @@ def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deploymen
 
 
 def _example(advice: Mitigation, setting: ClusterSetup) -> str:
-    """The example for that deployment; empty for a command that nobody types there.
-
-    One for Slurm gets the class of the cluster, if all batch systems share its options.
-    """
+    """The example for that deployment and its batch system; empty for a command that nobody types there."""
     example = advice.examples.get(setting.deployment) if setting.deployment else None
     if example is None:
-        is_vain = setting.deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example)
+        is_vain = setting.deployment in ("coiled", "local") and re.search(r"\bdask[ -]worker\b", advice.example)
         example = "" if is_vain else advice.example
     own = setting.jobqueue_class
-    if own is None or _OF_SLURM.search(example) or (own == "HTCondorCluster" and _OF_QUEUES.search(example)):
+    if own is None or re.search(r"\b(?:job_extra_directives|job_directives_skip|account)=|\bSLURM_", example):
+        return example
+    if own == "HTCondorCluster" and re.search(r"\b(?:queue|walltime)=", example):
         return example
     return example.replace("SLURMCluster(", f"{own}(")
 
@@ -245,18 +230,8 @@ def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
 HEADROOM = 1.25
 #: Factor for the size to try first after a limit that was too small.
 BEYOND_LIMIT = 1.5
-#: Factor between the limits of container and Dask, so that Dask acts before the kernel.
-_POD_SHARE = 1.2
-#: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
-_LEAST_BYTES = 256 * 2**20
-#: A worker that died below this share of its limit was not ended by it: something else filled the machine.
-_AT_LIMIT = 0.8
 #: The landmark in a nanny's log with the share of the limit at which it ends a worker.
 MEMORY_BUDGET = "nanny.memory-budget"
-#: Growth is reported for this many seconds before the last reading, if it is at least this large.
-_GROWTH_S = 60.0
-_MIN_GROWTH_S = 0.5
-_MIN_GROWTH_BYTES = 2**24
 
 
 @frozen(kw_only=True)
@@ -285,14 +260,15 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     rss = max((*told, *measured, *exceeded), default=0) or None
     at_the_end = max((*told, *exceeded), default=0)  # a heartbeat is as old as its interval
     wanted = max(rss or 0, limit or 0) or None
-    first = _try_first(rss, limit)
+    beyond = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
+    first = max(beyond, 256 * 2**20) if beyond else None  # Python with Dask takes 50 to 70 MiB at rest
     growth = _growth_per_s(incident.readings)
     words = {
         "rss": format_bytes(rss) if rss else "",
         "limit": format_bytes(limit) if limit else "",
         "more_than": format_bytes(wanted) if wanted else "",
         "needs_memory": format_limit(first) if first else "",
-        "pod_memory": _as_quantity(round_up_limit(round_up_limit(first) * _POD_SHARE)) if first else "",
+        "pod_memory": _as_quantity(round_up_limit(round_up_limit(first) * 1.2)) if first else "",  # Dask acts first
         "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
@@ -305,9 +281,8 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
 
 def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:
     """The last known memory and limit of a dead process, in bytes."""
-    captured = [mark.captures for mark in end.marks]
-    rss = next((size for captures in reversed(captured) if (size := captured_rss(captures))), None)
-    limit = next((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), None)
+    rss = next((size for mark in reversed(end.marks) if (size := captured_rss(mark.captures))), None)
+    limit = captured_limit(end.marks)
     for reading in incident.readings_by_name.find(*end.identities):
         if reading.identity.same_process(end.identity):
             rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
@@ -315,6 +290,11 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
         if facts.identity.same_process(end.identity):
             limit = limit or facts.limit_bytes
     return rss, limit
+
+
+def captured_limit(marks: Iterable[Match]) -> int | None:
+    """The limit in the first message or event that has one, in bytes."""
+    return next((size for each in marks if (size := parse_bytes(each.captures.get("limit", "")))), None)
 
 
 def captured_rss(captures: Mapping[str, str]) -> int | None:
@@ -345,14 +325,9 @@ def _as_quantity(size_bytes: int) -> str:
     return f"{size_bytes // one}{unit}"
 
 
-def _try_first(rss: int | None, limit: int | None) -> int | None:
-    wanted = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
-    return max(wanted, _LEAST_BYTES) if wanted else None
-
-
 def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: Incident) -> int | None:
     """The first size to try as a limit, if the death was at one; None if not, or if another worker had as much."""
-    if limit is None or 0 < rss_at_the_end < _AT_LIMIT * limit:
+    if limit is None or 0 < rss_at_the_end < 0.8 * limit:  # something else filled the machine
         return None
     felt: dict[str | int | None, int] = {}
     told = [(each.identity, each.limit_bytes) for each in incident.exceptions]
@@ -364,7 +339,7 @@ def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: I
 
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
-    """Bytes per second by which the fastest-growing process grew before its last reading; None if none did."""
+    """Bytes per second by which the fastest-growing process grew in the minute before its last reading, or None."""
     of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
     for each in readings:
         if each.when is not None and each.rss_bytes and (each.identity.worker or each.identity.pid):
@@ -372,14 +347,13 @@ def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
     found = []
     for seen in of_process.values():
         end, most = max(seen)
-        begin, least = min(each for each in seen if each[0] >= end - _GROWTH_S)
-        if end - begin >= _MIN_GROWTH_S and most - least >= _MIN_GROWTH_BYTES:
+        begin, least = min(each for each in seen if each[0] >= end - 60.0)
+        if end - begin >= 0.5 and most - least >= 2**24:
             found.append(int((most - least) / (end - begin)))
     return max(found, default=None)
 
 
 _MAX_FRAMES = 10
-_MAX_CHARS = 120
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
 #: Modules that run tasks: what they call is the code of a task.
 _RUNNERS = re.compile(r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$")
@@ -388,17 +362,14 @@ _LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
 
 
 def _crash_frames(matches: Iterable[Match]) -> list[tuple[str, str]]:
-    """The frames of the thread that crashed, innermost first (CPython, Python/traceback.c, ``dump_frame``).
-
-    Each is its path, and the frame as text.
-    """
+    """Path and text of each frame of the thread that crashed, innermost first (CPython's ``dump_frame``)."""
     stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
     frames = []
     for name, line, function in _FRAME.findall(stack)[: 3 * _MAX_FRAMES]:
         path = name.replace("\\", "/")
         is_by_value = path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
         place = f"line {int(line)} of its file" if is_by_value else f"{_package_path(path)}:{int(line)}"
-        frames.append((path, f"{function.strip()} ({place})"[:_MAX_CHARS]))
+        frames.append((path, f"{function.strip()} ({place})"[:120]))
     return frames
 
 

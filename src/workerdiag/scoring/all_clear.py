@@ -25,7 +25,7 @@ from workerdiag.model.rules import (
     STILL_ALIVE,
     Rulebook,
 )
-from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
+from workerdiag.model.vocabulary import LEAVE_ROLES, LOG_PLACES, GapReason, MatchRole, Place, Stream
 from workerdiag.scoring.failures import SILENT_ROLES, is_callers_own, unknown_error
 
 #: Places that cover all workers of a cluster. A log covers only what is known in it.
@@ -36,9 +36,6 @@ _LOGS: frozenset[Place] = frozenset(("log", *LOG_PLACES))
 _FAILURE_REASONS: tuple[GapReason, ...] = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
 #: Streams that report much besides Dask. A known message in them says nothing about workers.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
-#: Ends that a worker does not survive, unlike a stop, a lost connection or a standstill.
-_DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-started")
-_TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
 
 
 @frozen(kw_only=True)
@@ -94,12 +91,9 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
         is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
-        shows_deaths=bool(from_task or places or any(map(_shows_deaths, marks))),
+        shows_deaths=bool(from_task or places)
+        or any(each.stream not in (_PLATFORMS if each.role == RECOGNITION_ROLE else ("kernel",)) for each in marks),
     )
-
-
-def _shows_deaths(mark: Match) -> bool:
-    return mark.stream not in (_PLATFORMS if mark.role == RECOGNITION_ROLE else ("kernel",))
 
 
 def _has_gap(
@@ -179,11 +173,7 @@ def _was_lost_before_asked(end: ProcessEnd) -> bool:
 
 
 def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
-    """The *signs* that explain the error in their own message.
-
-    They show a stop or a closed connection, which every run leaves, or speak against a cause. A sign that
-    suggests another cause without proving it leaves the error unexplained.
-    """
+    """The *signs* that explain the error in their own message: of an everyday end, or against a cause."""
     for each in signs:
         cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
         if cause is None or sign is None or cause.ends in EVERYDAY_ENDS or sign not in cause.signs:
@@ -191,10 +181,7 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
 
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
-    """The signs that suggest the death of a worker, even where they are too weak to name its cause.
-
-    A decisive sign against the cause in the same log excludes them: Dask, too, raises `MemoryError`.
-    """
+    """Signs that suggest a worker's death, too weak to name its cause; none where that is decisively excluded."""
     found = [
         (mark, cause, sign)
         for mark in signs
@@ -206,8 +193,8 @@ def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
         if sign.grade == "decisive" and sign in cause.against
     }
     for mark, cause, sign in found:
-        is_telling = sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs)
-        may_kill = cause.ends in _DEADLY_ENDS and not mark.in_task
+        is_telling = sign.grade in ("decisive", "strong", "moderate") and any(one is sign for one in cause.signs)
+        may_kill = cause.ends in ("raised", "killed", "crashed", "never-started") and not mark.in_task
         if is_telling and may_kill and (mark.owner, mark.origin) not in ruled_out:
             yield mark
 
@@ -215,41 +202,18 @@ def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 _REGISTERED = ("worker.registered", *REGISTRATIONS)
 _WAITING, _PRELOADING = "worker.waiting-to-connect", "process.preloading"
 _NANNY_STARTS, _STARTS = "nanny.start", "worker.start"
-_UP = (*_REGISTERED, _WAITING, _STARTS)
 _ANY_WORKER = (*_REGISTERED, _STARTS, _NANNY_STARTS, "nanny.starts-worker")
 _SCHEDULER_STARTS, _SCHEDULER_STOPS = "scheduler.start", "scheduler.closing"
 _CLIENT_CAME, _CLIENT_WENT = "scheduler.client-connected", "scheduler.client-removed"
 #: How a worker leaves, or is seen to be gone.
-_GOODBYES: frozenset[MatchRole] = frozenset(
-    (
-        "death",
-        "self-closed",
-        "closed",
-        "stop-request",
-        "removal",
-        "deregistered",
-        "connection-lost",
-        "disconnect",
-        "clean-exit",
-    )
-)
+_GOODBYES: frozenset[MatchRole] = frozenset((*LEAVE_ROLES, "disconnect", "clean-exit"))
 #: Streams that report nothing when a worker is killed: the worker, its command (whose lines count as a
 #: nanny's), and a kernel that did not kill it.
 _SILENT_STREAMS: frozenset[Stream | None] = frozenset(("worker", "nanny", "kernel", None))
-_OF_NANNIES = "nanny."
-#: Seconds within which one command starts its nannies.
-_ONE_COMMAND_S = 60.0
-#: Seconds after the workers within which clients or the scheduler leave at the end of the work. Our
-#: judgement.
-_LEFT_TOGETHER_S = 3.0
 
 
 def open_ended_log(incident: Incident) -> Match | None:
-    """The registration of a worker whose log ends without a goodbye and that no other log mentions.
-
-    The worker may still run, or it was killed and wrote nothing. If the log ends in a line of another
-    program, the result is that line; a log in which nothing is known comes first.
-    """
+    """The registration of a worker whose only log ends without a goodbye, or a line of another program there."""
     marks = (each for each in incident.marks if each.owner != LOG_OF_OTHERS and each.role != "deployment")
     known = {each.origin for each in (*marks, *incident.all_signs)}
     for each in incident.marks:
@@ -258,7 +222,7 @@ def open_ended_log(incident: Incident) -> Match | None:
     ended_by_others = {each.origin: each for each in incident.marks if each.owner == LAST_LINE}
     if any(
         each.origin not in ended_by_others
-        and (each.stream not in _SILENT_STREAMS or each.owner.startswith(_OF_NANNIES))
+        and (each.stream not in _SILENT_STREAMS or each.owner.startswith("nanny."))
         for each in incident.marks
     ):
         return None
@@ -269,11 +233,7 @@ def open_ended_log(incident: Incident) -> Match | None:
 
 
 def aftermaths(incident: Incident) -> Iterator[Match]:
-    """The first mark in each log that shows that a worker disappeared without a message.
-
-    It is a command that starts again (a service or container was restarted), or a client without workers. A
-    scheduler in the same log means a local cluster, which starts nannies on demand.
-    """
+    """The first mark in each log that a worker had gone unseen: its command starts again, or a client has none."""
     shared = {each.origin for each in incident.marks if each.stream == "scheduler"}
     is_up: set[str] = set()
     nanny_starts: dict[str, dict[str, float]] = {}
@@ -296,15 +256,11 @@ def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
         return False
     host = mark.captures.get("nanny", "").rpartition(":")[0]
     before, latest[host] = latest.get(host), mark.when
-    return before is not None and mark.when - before > _ONE_COMMAND_S
+    return before is not None and mark.when - before > 60.0  # one command starts all of its nannies in less
 
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
-    """Departures of workers while a client was connected that may have needed them, or may have been.
-
-    A worker leaves like this after SIGTERM, ^C, the end of its lifetime or an error of its own. At the end of
-    the work, the clients or the scheduler leave with it.
-    """
+    """Departures of workers, unasked, while a client was connected that may have needed them, or may have been."""
     ends = [case.end for case in incident.cases if case.end]
     leaving = {mark for end in ends if end.deregistered and not end.stop_requested for mark in end.marks}
     logs: dict[str, _SchedulerLog] = {}
@@ -346,11 +302,7 @@ class _SchedulerLog:
         if end_of_all is None:
             return left
         end = end_of_all.when
-        return [
-            each
-            for each in left
-            if each.when is not None and end is not None and end - each.when > _LEFT_TOGETHER_S
-        ]
+        return [each for each in left if each.when is not None and end is not None and end - each.when > 3.0]
 
 
 def unfinished_starts(incident: Incident) -> Iterator[Match]:
@@ -360,7 +312,7 @@ def unfinished_starts(incident: Incident) -> Iterator[Match]:
     yield from _never_up(incident)
     if not any(each.owner in _REGISTERED for each in marks):  # older nannies do not say why they close
         yield from _last_starts(marks, (_NANNY_STARTS, _STARTS), lambda each: each.role == "stop-request")
-    up = {each.origin for each in marks if each.owner in (*_UP, _SCHEDULER_STARTS)}
+    up = {each.origin for each in marks if each.owner in (*(*_REGISTERED, _WAITING, _STARTS), _SCHEDULER_STARTS)}
     not_up = (each for each in marks if each.origin not in up)
     yield from _last_starts(not_up, (_PRELOADING,), lambda each: each.owner == _NANNY_STARTS)
 
@@ -393,7 +345,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
 
 def _never_up(incident: Incident) -> Iterator[Match]:
     """Ends of worker processes in logs where nannies start but no worker does: these starts failed."""
-    if any(each.owner in _UP for each in incident.marks):
+    if any(each.owner in (*_REGISTERED, _WAITING, _STARTS) for each in incident.marks):
         return
     started = _lines((each for each in incident.marks if each.owner == _NANNY_STARTS), min)
     for each in incident.marks:
@@ -418,11 +370,6 @@ def _last_starts(
 #: peers wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
 _BLOCKED_S = 30.0
 _BLOCKED_SHARE = 0.2
-_BLOCKED_TIMES = 3
-#: Without times in the text: seconds in total.
-_BLOCKED_SUM_S = 10.0
-#: Seconds after which a thread that is still taken counts as stuck. Our judgement.
-_LEAST_S = 5.0
 #: Counts of them, and what is known of these.
 _COUNTS: Mapping[str, str] = {
     "overdue_tasks": ", and for ten times as long as that kind of task takes.",
@@ -444,11 +391,11 @@ def _is_long_blocked(marks: Sequence[Match]) -> bool:
     seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
     if max(seconds) >= _BLOCKED_S:
         return True
-    if len(marks) < _BLOCKED_TIMES:
+    if len(marks) < 3:
         return False
     times = [each.when for each in marks if each.when is not None]
     if len(times) < len(marks):
-        return sum(seconds) >= _BLOCKED_SUM_S
+        return sum(seconds) >= 10.0  # without times in the text
     return sum(seconds) >= _BLOCKED_SHARE * (max(times) - min(times) + seconds[0])
 
 
@@ -460,7 +407,7 @@ def endless_tasks(incident: Incident) -> Iterator[Match]:
 def endless_sentence(state: Match) -> str:
     """What is known about endless tasks, and what helps if they wait for each other; empty if there are none."""
     taken_s = decimal(state.captures.get("threads_taken_s")) or 0.0
-    if (count := whole(state.captures.get("starved_tasks"))) and taken_s >= _LEAST_S:
+    if (count := whole(state.captures.get("starved_tasks"))) and taken_s >= 5.0:
         tasks = "task waits" if count == 1 else "tasks wait"
         return (
             f"{count} {tasks} that running tasks asked for, and each thread has been taken for at least "

@@ -26,10 +26,6 @@ from workerdiag.scoring.findings import finished_kinds, kind_of_task, unfinished
 from workerdiag.units import format_bytes, format_limit
 
 _KEY_CHARS = 100
-_MAX_NAMED = 3
-#: Probability from which a cause clears a task.
-CERTAIN = 0.9
-_MAX_THREADS = 4
 
 
 @frozen(kw_only=True)
@@ -54,10 +50,7 @@ class LossHistory:
 
     @property
     def waiting(self) -> tuple[TasksAtLoss, ...]:
-        """The losses at which the task certainly only waited, because others were executing.
-
-        If nothing was executing, it may have been about to begin: reading its arguments can end a process.
-        """
+        """The losses at which it certainly only waited: others ran, so it was not about to read its arguments."""
         return tuple(
             each for each in self.losses if self.task not in each.tasks and not each.maybe_more and _suspects(each)
         )
@@ -65,13 +58,13 @@ class LossHistory:
     @property
     def fairly_blamed(self) -> bool | None:
         """Whether Dask would also have given up on the task's function if it had counted only executing tasks."""
-        if len(self.running) > self.allowed or sum(map(self._ran_its_function, self.losses)) > self.allowed:
+        kind = kind_of_task(self.task)
+        ran = [
+            each for each in self.losses if self.task in each.tasks or kind in map(kind_of_task, _suspects(each))
+        ]
+        if len(ran) > self.allowed:
             return True
         return False if self.waiting else None
-
-    def _ran_its_function(self, loss: TasksAtLoss) -> bool:
-        kind = kind_of_task(self.task)
-        return self.task in loss.tasks or any(kind_of_task(each) == kind for each in _suspects(loss))
 
     @property
     def culprits(self) -> tuple[str, ...]:
@@ -91,13 +84,15 @@ class LossHistory:
 def loss_history(
     task: str, identity: Identity, allowed: int | None, losses: Sequence[TasksAtLoss]
 ) -> LossHistory | None:
-    """The losses counted against *task* until Dask gave up on it, or None where none was recorded.
-
-    *identity* is the last worker and *allowed* the setting ``allowed-failures``, where the exception says;
-    *losses* are in order of time.
-    """
+    """The losses, in order, counted against *task* until Dask gave up on it with its last worker, or None."""
     known = [each for each in losses if each.counted and (task in each.assigned or task in each.tasks)]
-    ends = [index for index, each in enumerate(known) if task in each.gave_up or _is_last(each, identity)]
+    last = identity if identity.worker is not None else None
+    ends = [
+        index
+        for index, each in enumerate(known)
+        if task in each.gave_up
+        or (last and each.identity.worker == last.worker and not each.identity.conflicts_with(last))
+    ]
     if ends:
         known = known[: ends[-1] + 1]  # what came later is of another task of that key
     stated = [each.allowed_failures for each in known if each.allowed_failures is not None]
@@ -124,7 +119,7 @@ def _history_sentences(record: LossHistory) -> list[str]:
     sentence += f"; for {unseen} there is no record" if unseen > 0 else ""
     reasons = [sentence]
     others = Counter(key for each in record.waiting for key in dict.fromkeys(_suspects(each)))
-    for key, count in others.most_common(_MAX_NAMED):
+    for key, count in others.most_common(3):
         reasons.append(f"task {_short_key(key)} was running on {_worker_share(count, waiting)} it waited on")
     idle = sum(each.exact and not _suspects(each) for each in record.losses)
     if idle:
@@ -163,11 +158,6 @@ def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     return sentences
 
 
-def _is_last(loss: TasksAtLoss, identity: Identity) -> bool:
-    is_named = identity.worker is not None and loss.identity.worker == identity.worker
-    return is_named and not loss.identity.conflicts_with(identity)
-
-
 def _worker_share(count: int, total: int) -> str:
     if count == total == 1:
         return "the one worker"
@@ -197,13 +187,13 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     reasons += _shared_host_sentences(incident.tasks_at_loss)
     verdict = cause.blame
     if verdict == "task":
-        reasons += _thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:_MAX_THREADS]
+        reasons += _thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:4]
         if recorded.is_bystander if recorded is not None else fairly is False:
             verdict = "other-task"
         elif task is None and cause.ends == "crashed" and all_died_at_start(incident):
             verdict = "environment"
             reasons.append("no worker came up, so no task ran: what is loaded at a worker's start ended it")
-    if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= CERTAIN:
+    if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= 0.9:
         fairly = False
         reasons.append(f"task {task} was lost with the worker and did not cause its end")
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
@@ -289,10 +279,7 @@ _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory
 def retry_policy(
     ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> RetryPolicy:
-    """The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
-
-    *lost* are the unexpected deaths that the causes are about.
-    """
+    """The policy of the likeliest cause, if it is sure and no death of *lost* contradicts it; else ``ask``."""
     top = ranked[0] if ranked else None
     cause = book.cause(top.id) if top else None
     if top is None or cause is None:
@@ -337,18 +324,14 @@ def _action(cause: Cause, blame: Blame) -> RetryAction:
 def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
     """Why the deaths contradict a retry that the likeliest cause allows; empty if they do not."""
     others = [book.cause(each.cause) for each in lost if each.cause and each.probability >= SURE_ENOUGH]
-    unsafe = next((each for each in others if each and not _is_as_harmless(each, cause)), None)
-    if unsafe is not None:
-        return f"{cause.title}; but a worker was also lost to this, which may come again: {unsafe.title}"
+    for other in filter(None, others):
+        is_harmless = other.id == cause.id or other.retry == "safe"
+        if not is_harmless and not (wants_memory(other) and wants_memory(cause)):
+            return f"{cause.title}; but a worker was also lost to this, which may come again: {other.title}"
     unexplained = sum(each.cause is None for each in lost)
     if 2 * unexplained > len(lost):
         return f"{cause.title}; but {unexplained} of {len(lost)} lost workers died of an unknown cause"
     return ""
-
-
-def _is_as_harmless(other: Cause, cause: Cause) -> bool:
-    """Whether the remedy for *cause* also helps against *other*, or *other* needs none."""
-    return other.id == cause.id or other.retry == "safe" or (wants_memory(other) and wants_memory(cause))
 
 
 def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:

@@ -37,14 +37,6 @@ from workerdiag.scoring.summary import (
 )
 from workerdiag.scoring.timeline_assembly import make_timeline
 
-#: The first death counts double, because later ones may be its consequences.
-FIRST_WEIGHT = 2.0
-#: Probability of "none of the known causes" below which a known cause is likelier.
-_EVEN = 0.5
-#: The entry of the table of errors for tasks whose inputs no worker may hold.
-_REFUSED_INPUTS = "refused-inputs"
-_WITHOUT_CAUSES: tuple[Outcome, ...] = ("no-death", "no-evidence")
-
 
 def conclude(
     incident: Incident,
@@ -63,9 +55,11 @@ def conclude(
     in_question = question.ends
     deciding = deciding_cases(in_question, question.scope, book)
     is_own = is_callers_own(incident)
-    chances = weighted_mean(
-        [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
+    # the less is known of a death the less it counts; the first counts double: others may follow from it
+    weights = (
+        (2.0 if each is deciding[0] else 1.0) * max(0.01, 1.0 - each.chances.unknown) ** 2 for each in deciding
     )
+    chances = weighted_mean([(weight, each.chances) for weight, each in zip(weights, deciding, strict=True)])
     if is_own:  # what a rule knows of its words is about workers
         chances = Distribution()
     # an explained incident needs no all-clear
@@ -74,7 +68,11 @@ def conclude(
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
-    death_of = {id(each.case): _death_of_case(each, incident) for each in evaluated}
+    death_of = {
+        id(each.case): death_of_end(end, each.chances.explanation, incident, each.matches)
+        for each in evaluated
+        if (end := each.case.end)  # as all have: incidents list cases that are deaths
+    }
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
     lost_beyond = losses_beyond_cases(incident, gaps)
@@ -84,7 +82,7 @@ def conclude(
     if account and account.reason:
         numbers = numbers_for_reason(numbers, account.reason, cures)
     ranked: tuple[RankedCause, ...] = ()
-    if outcome not in _WITHOUT_CAUSES:
+    if outcome not in ("no-death", "no-evidence"):
         ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
         advice = tuple(map(cure_advice, cures))
         ranked = tuple(evolve(each, mitigations=(*advice, *each.mitigations)) for each in ranked[:1]) + ranked[1:]
@@ -136,7 +134,7 @@ def _memory_and_cures(
 ) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
     """The memory account and the changes that help, if memory was the matter."""
     cause = book.cause(chances.explanation[0]) if chances.explanation else None
-    is_refused = (incident.asked is not None and incident.asked.name == _REFUSED_INPUTS) or (
+    is_refused = (incident.asked is not None and incident.asked.name == "refused-inputs") or (
         cause is None and any(each.owner == REFUSED_INPUTS for each in incident.marks)
     )
     if not is_refused and (cause is None or not is_of_memory(cause)):
@@ -146,11 +144,6 @@ def _memory_and_cures(
     return account, suggested_cures(account, work, setting.deployment, book.reasons)
 
 
-def _death_weight(index: int, chances: Distribution) -> float:
-    """The weight of a death in the ranking: the less is known of it, the less it counts."""
-    return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
-
-
 def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObstacles) -> Outcome:
     if chances.explanation:
         return "explained"
@@ -158,7 +151,7 @@ def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObsta
         return "no-evidence"
     if obstacles.bars:
         return "unknown"
-    if not incident.cases and chances.unknown < _EVEN:  # several weak candidates, but together likely
+    if not incident.cases and chances.unknown < 0.5:  # several weak candidates, but together likely
         return "unknown"
     return "no-death"
 
@@ -190,9 +183,3 @@ def _rank_causes(
             )
         )
     return tuple(ranked)
-
-
-def _death_of_case(evaluated: EvaluatedCase, incident: Incident) -> Death:
-    end = evaluated.case.end
-    assert end is not None  # incidents list cases that are deaths
-    return death_of_end(end, evaluated.chances.explanation, incident, evaluated.matches)

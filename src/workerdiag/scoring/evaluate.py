@@ -184,10 +184,7 @@ def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
 
 
 def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[tuple[ProcessEnd, Findings]]:
-    """Every death of *incident* by itself, oldest first, however many there are: its end, and who needs to act.
-
-    The findings have its likeliest cause, if that is likelier than unknown, and no summary.
-    """
+    """Every death of *incident* by itself, oldest first: its end, and findings with its likeliest cause alone."""
     evaluator = _Evaluator(incident, book)
     for case in incident.cases:
         if case.end is not None:

@@ -28,7 +28,6 @@ _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)(?:\n    (\S[^\n]
 #: Roles that say nothing about a worker: unknown errors, how the cluster was deployed, exits of any process.
 SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
 _EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
-_TRACEBACK_LINES = 100
 
 
 def task_failure(incident: Incident) -> TaskFailure | None:
@@ -57,10 +56,7 @@ def is_callers_own(incident: Incident) -> bool:
 
 
 def is_own_error(incident: Incident) -> bool:
-    """Whether the caught exception is a task's or the caller's own error, so that no death is in question.
-
-    Neither the exception nor its causes come from Dask, and it names no worker.
-    """
+    """Whether the caught exception, with its causes, is the task's or caller's own: then no death is asked for."""
     if incident.about or not incident.exceptions:
         return False
     return is_callers_own(incident) or not any(facts.maybe_dask for facts in incident.exceptions)
@@ -116,11 +112,7 @@ def _character(escape: re.Match[str]) -> str:
 def unknown_error(
     incident: Incident, explaining: Iterable[Match], is_noise: Callable[[Match], bool]
 ) -> Match | None:
-    """The last error of *incident* that nothing known explains, or None.
-
-    *explaining* are signs that explain the error in their own message. Takes time linear in the marks
-    and in the lines that they span.
-    """
+    """The last error that nothing known explains, in time linear in the marks and their lines; or None."""
     known = _KnownPlaces(incident, explaining)
     raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
     caught_of_task = bool(raised) and all(facts.from_task or facts.in_caller for facts in raised)
@@ -158,7 +150,7 @@ class _KnownPlaces:
         if error.message_line:
             return (error.origin, error.message_line) in self._messages
         lines = self._lines.get(error.origin, ())
-        return bisect_right(lines, error.line + _TRACEBACK_LINES) > bisect_right(lines, error.line - 1)
+        return bisect_right(lines, error.line + 100) > bisect_right(lines, error.line - 1)
 
     def _knows_line(self, line: Match) -> bool:
         """Whether a landmark covers *line*, or it is an exception, or its message has another error."""
@@ -169,10 +161,7 @@ class _KnownPlaces:
 
 
 def failed_tasks(incident: Incident) -> int:
-    """How many tasks failed, by logs or the caught exception.
-
-    Worker and client each report the same failure, and one log may be given twice.
-    """
+    """How many tasks failed; worker and client each report the same failure, and one log may be given twice."""
     by_log: dict[tuple[str, str], Counter[object]] = {}
     for mark in incident.marks:
         if mark.role == "task-error":

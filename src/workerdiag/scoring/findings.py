@@ -37,14 +37,7 @@ def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> R
 
 
 def factors(score: CauseScore, scores: Sequence[CauseScore], own: float, chance: float) -> tuple[Factor, ...]:
-    """The factors of a probability.
-
-    Args:
-        score: The evidence for the cause in the case where it is likeliest.
-        scores: That of all causes there.
-        own: Its probability there.
-        chance: Its probability in the whole incident.
-    """
+    """The factors of a probability, *own* in the case where it is likeliest, and *chance* in the whole incident."""
     explaining = explainers(scores)[score.cause.id]
     plain, odds = score.odds(), score.odds(explaining.values())
 
@@ -198,17 +191,8 @@ def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
     return [each for each in losses if not end.conflicts_with(each.identity)]
 
 
-#: Classes of exits by signal (man 7 signal); any other signal is "killed".
-_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
-_REQUESTS = frozenset({1, 2, 3, 15})
-
-
 def fingerprint(outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None) -> str:
-    """Twelve hexadecimal digits, equal for repeats of the same trouble.
-
-    They identify the likeliest cause if it has at least 50 %, else the outcome, the class of the exits and
-    the kind of task.
-    """
+    """Twelve digits, equal for repeats of a likely cause, else of outcome, class of the exits and kind of task."""
     if ranked and ranked[0].probability >= SURE_ENOUGH:
         parts = ["cause", ranked[0].id]
     else:
@@ -217,7 +201,7 @@ def fingerprint(outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequenc
 
 
 def exit_class(deaths: Sequence[Death]) -> str:
-    """How the first unexpected death with a known exit ended: crashed, killed, terminated or exited."""
+    """How the first unexpected death with a known exit ended (signal(7)): crashed, killed, terminated, exited."""
     for death in deaths:
         signal, status = death.signal, death.status
         if death.stop_requested or signal is status is None:
@@ -226,7 +210,9 @@ def exit_class(deaths: Sequence[Death]) -> str:
             signal = signal_of_status(status)
         if signal is None:
             return "exited"
-        return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
+        if signal in (4, 5, 6, 7, 8, 11, 31):
+            return "crashed"
+        return "terminated" if signal in (1, 2, 3, 15) else "killed"
     return "unknown"
 
 

@@ -14,13 +14,12 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.cures import cure_advice, measured_cures
 from workerdiag.units import format_limit
 
-_KEY_CHARS = 100
 _F = TypeVar("_F", bound=Findings)
 
 
 def with_measured_need(findings: _F, measured: MeasuredNeed, deployment: Deployment | None) -> _F:
     """The findings with that need in the decision, the memory account and the cures."""
-    account, task = findings.memory, redact_object(measured.task)[:_KEY_CHARS]
+    account, task = findings.memory, redact_object(measured.task)[:100]
     limit = account.limit.bytes if account is not None else None
     cures = redact_object(measured_cures(findings.cures, measured, limit, deployment))
     if account is not None:

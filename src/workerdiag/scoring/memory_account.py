@@ -33,9 +33,6 @@ MOST_COPIES = 16
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
-#: Readings that differ by less than this share are of the same need: it was all there, and above the limit.
-_SAME_SHARE = 0.01
-_SMALL_BYTES, _LOWER_SHARE = 2**20, 0.9
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
@@ -260,20 +257,14 @@ class Workload:
         )
 
     def full_need_bytes(self, limit: int) -> int | None:
-        """What a worker held that died several times with all that it wanted; None if it wanted more each time.
-
-        Held memory that is the same each time, and so far above a known limit that it was not only caught there.
-        """
+        """What a worker held that died several times with all that it wanted; None if it wanted more each time."""
         held = sorted(self.held_bytes)[-3:]
-        is_same = len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1]
+        is_same = len(held) == 3 and held[-1] - held[0] <= 0.01 * held[-1]
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
 
 
 def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) -> Workload:
-    """The work with what an opaque function needed at least, as the workers that it ran on were ended.
-
-    So much that it cannot be copies of its piece says nothing of it.
-    """
+    """The work with what an opaque function needed at least as workers were ended, if it can be of copies."""
     step, tasks = work.governing, _tasks_at_once(incident, work, lost)
     if step is None or not step.is_opaque or not tasks:
         return work
@@ -297,7 +288,7 @@ def memory_account(
         each.limit_bytes for each in incident.exceptions if each.limit_bytes
     ]
     exact = min(limits, default=None) or work.given_limit_bytes or work.refused_limit_bytes or limit
-    if exact and limit and limit < _LOWER_SHARE * exact:  # that of a container or a job ends it first
+    if exact and limit and limit < 0.9 * exact:  # that of a container or a job ends it first
         exact = limit
     step, killed = work.governing, work.killed
     held, held_origin = _held(work, numbers)
@@ -313,7 +304,7 @@ def memory_account(
     asked, left = work.asked, max((each.left_bytes or 0 for each in work.recorded), default=0)
     in_graph = max(work.number("embedded_bytes") or 0, work.graph_bytes or 0) or None
     result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
-    result = result if result and result > _SMALL_BYTES else None
+    result = result if result and result > 2**20 else None
     inputs, inputs_origin = _inputs(work)
     unseen = MemoryTerm() if work.recorded else _missing(_RECORDER)
     return MemoryAccount(

@@ -16,12 +16,7 @@ from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks, open_
 from workerdiag.scoring.failures import failed_tasks, is_callers_own
 from workerdiag.scoring.question import is_about_now, lost_scheduler
 
-#: Probability from which a cause is settled; below it, further checks are worthwhile.
-SETTLED_CHANCE = 0.9
 MAX_STEPS = 6
-_WORTH_A_LOOK = 0.03
-#: `Match.origin` of the flight recorder's events.
-_RECORDER_TOPIC = "event recorder"
 
 #: Senders of signals that kill a worker unexpectedly (``man 7 signal``), and where they show.
 _SENDERS: Mapping[int, tuple[str, str]] = {
@@ -33,7 +28,6 @@ _SENDERS: Mapping[int, tuple[str, str]] = {
     13: ("native code that no longer ignores it, and wrote to a closed pipe or connection", ""),
     14: ("a timer of the code's own", "grep -rnE 'signal[.](alarm|setitimer)' ."),
 }
-_WAITED_IN_VAIN = "client.waited-in-vain"
 
 _WHAT_RUNS = NextStep(
     inspect="what runs at this moment, and what it does",
@@ -59,11 +53,7 @@ def next_steps(
     setting: ClusterSetup,
     obstacles: AllClearObstacles,
 ) -> tuple[NextStep, ...]:
-    """At most `MAX_STEPS` places to check, the most telling first.
-
-    If no cause is known, the steps for the message that bars the all-clear come first. If nothing died, only
-    the steps for a failure remain.
-    """
+    """At most `MAX_STEPS` places to check, the most telling first; if nothing died, those for a failure."""
     if is_callers_own(incident):
         return ()
     if outcome == "unknown" and incident.deaths_are_separate and is_about_now(incident):
@@ -73,10 +63,10 @@ def next_steps(
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     words = _process_words(incident)
-    if not ranked or ranked[0].probability < SETTLED_CHANCE:
+    if not ranked or ranked[0].probability < 0.9:  # it is not settled
         for each in ranked[:4]:
             cause = book.cause(each.id)
-            for step in cause.next_steps if cause and each.probability >= _WORTH_A_LOOK else ():
+            for step in cause.next_steps if cause and each.probability >= 0.03 else ():
                 known = steps.get(step.inspect)
                 settles = (*(known.distinguishes if known else ()), each.id)
                 steps[step.inspect] = NextStep(
@@ -95,7 +85,7 @@ def next_steps(
         asked_at = _steps_at_trouble(incident, obstacles, book)
     fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_at) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
-    if outcome == "unknown" and incident.cases and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks):
+    if outcome == "unknown" and incident.cases and all(mark.origin != "event recorder" for mark in incident.marks):
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
     return (*[*first, *asked_at, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
@@ -156,7 +146,7 @@ def _is_caller_timeout(incident: Incident) -> bool:
     """Whether no death is known, and the caller timed out or tasks may never finish."""
     raised = [each for each in incident.exceptions if each.relation == "raised"]
     caught = any(not each.from_task and each.class_name == "TimeoutError" for each in raised)
-    waits = any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks) or any(endless_tasks(incident))
+    waits = any(mark.owner == "client.waited-in-vain" for mark in incident.marks) or any(endless_tasks(incident))
     return not incident.cases and (caught or waits)
 
 

@@ -1,15 +1,15 @@
-"""What ran, waited, was paused or silent when the question was asked, whatever else is found."""
+"""What goes on when the question is asked: what runs, waits, is paused or silent, and whether workers churn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from workerdiag.model.diagnosis import Present, PresentTask
+from workerdiag.model.diagnosis import Churn, CountTerm, Present, PresentTask
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal, whole
+from workerdiag.scoring.evaluate import EvaluatedCase
+from workerdiag.scoring.findings import tasks_at_loss
 
-#: States of tasks that no worker has.
-_NOT_BEGUN = ("queued", "no-worker", "waiting")
 #: Workers of each kind that are listed.
 _MAX_LISTED = 5
 
@@ -24,7 +24,9 @@ def present_of(incident: Incident) -> Present | None:
     silent = [each for each in workers if each.captures.get("silent") == "True"]
     tasks = [_task(each) for each in incident.fields_of("awaited-task")]
     states = incident.fields_of("task-state")
-    waiting = sum(whole(each.get("count")) or 0 for each in states if each.get("state") in _NOT_BEGUN)
+    waiting = sum(
+        whole(each.get("count")) or 0 for each in states if each.get("state") in ("queued", "no-worker", "waiting")
+    )
     if not (tasks or waiting or paused or silent):
         return None
     cluster = next(iter(incident.fields_of("cluster")), {})
@@ -57,3 +59,67 @@ def _task(known: Mapping[str, str]) -> PresentTask:
         awaited_name=known.get(f"{waits_for}_name", ""),
         holder_silent_s=decimal(known.get(f"{waits_for}_silent_s")),
     )
+
+
+_EVENTS = "the scheduler's events of removed workers"
+_COUNTS = "the scheduler's counts for the kinds of task at work"
+
+
+def churn_of(
+    incident: Incident, evaluated: Sequence[EvaluatedCase]
+) -> tuple[Churn, tuple[EvaluatedCase, ...]] | None:
+    """A churn that goes on, and its deaths of the newest known cause or of none, oldest first; or None.
+
+    Workers die, others take their place and die of the same, and nothing is raised. Workers that were asked to stop
+    do not count, however often they are replaced, nor does one batch that is lost together.
+    """
+    state = next(iter(incident.fields_of("scheduler-state")), {})
+    lost = [each for each in evaluated if each.is_unexpected]
+    newest = next((cause for each in reversed(lost) if (cause := _cause(each))), None)
+    same = tuple(each for each in lost if _cause(each) in (newest, None))
+    others = len(lost) - len(same)
+    all_deaths = whole(state.get("lost_unasked")) or 0
+    replacements = (whole(state.get("lost_replacements")) or 0) - others
+    within_s, ago_s = decimal(state.get("lost_within_s")) or 0.0, decimal(state.get("lost_last_s")) or 0.0
+    # a LocalCluster may end up with no worker: it gives up nannies that restart theirs (lost-worker-timeout)
+    is_over = ago_s > max(30.0, 3.0 * within_s / max(all_deaths - 1, 1)) and state.get("workers") != "0"
+    if not same or is_over or all_deaths - others < 3 or replacements < 2:
+        return None
+    results, finished = whole(state.get("lost_results")), _finished(incident)
+    found = Churn(
+        cause=newest,
+        deaths=all_deaths - others,
+        maybe_more=state.get("lost_unasked_is_lower_bound") == "True",
+        period_s=within_s,
+        ago_s=ago_s,
+        replacements=replacements,
+        lost_results=CountTerm(missing=_EVENTS) if results is None else CountTerm(count=results, origin=_EVENTS),
+        finished=CountTerm(missing=_COUNTS)
+        if finished is None or finished < (results or 0)
+        else CountTerm(count=finished, origin=f"{_COUNTS}, since it began"),
+        interrupted=_interrupted(incident, same),
+    )
+    return found, same
+
+
+def _cause(evaluated: EvaluatedCase) -> str | None:
+    return evaluated.chances.explanation[0] if evaluated.chances.explanation else None
+
+
+def _finished(incident: Incident) -> int | None:
+    """How many results were finished in all; None if no kind of task is known."""
+    needs = incident.fields_of("task-needs")
+    kinds = {each.get("kind", ""): whole(each.get("finished")) or 0 for each in needs}
+    return sum(kinds.values()) if kinds else None
+
+
+def _interrupted(incident: Incident, lost: Sequence[EvaluatedCase]) -> CountTerm:
+    """The tasks that ran at the deaths, as far as the recorder saw them."""
+    known = [
+        max(len(each.tasks) for each in losses)
+        for case in lost
+        if case.case.end is not None and (losses := tasks_at_loss(case.case.end, incident))
+    ]
+    if not known:
+        return CountTerm(missing="the flight recorder (workerdiag.install(client)) before the next run")
+    return CountTerm(count=sum(known), origin=f"the flight recorder, for {len(known)} of the deaths")

@@ -18,15 +18,12 @@ from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, AbsentSign, Cause, ExitSign, Rulebook, Sign, TogetherSign
 
-#: The fact of how a process ended.
-EXIT_FACT = "exit"
 #: The best odds of all causes together against unknown: some doubt always remains.
 MAX_ODDS = 180.0
 #: Probability from which an end has no rival in a stop on request, which was another worker's or came later.
 #: One moderate sign of a usual cause reaches it (5 to 1). Measured on the 230 labelled incidents with the lines of
 #: an orderly stop added: 162 stay right, and 157 where two signs are needed.
 CERTAIN = 0.83
-_UNEXPECTED_ENDS = ("killed", "crashed", "raised", "never-started")
 
 
 @frozen(kw_only=True)
@@ -55,7 +52,7 @@ def weighed_facts(
         by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
     groups = _distinct_groups(list(by_fact.values()))
     strongest = [max((each.sign.grade for each in some), key=GRADES.__getitem__) for some in groups]
-    is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
+    is_exit_seen = any(each.sign.fact == "exit" for some in by_fact.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
     weights = (log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest)
@@ -182,7 +179,11 @@ def explainers(scores: Sequence[CauseScore]) -> dict[str, dict[str, tuple[float,
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
     """Whether *stop* is a stop on request and *other* an unrequested end that it does not explain."""
-    return stop.ends == "stopped" and other.ends in _UNEXPECTED_ENDS and other.id not in reach[stop.id]
+    return (
+        stop.ends == "stopped"
+        and other.ends in ("killed", "crashed", "raised", "never-started")
+        and other.id not in reach[stop.id]
+    )
 
 
 def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
@@ -210,16 +211,10 @@ def _explained_causes(scores: Sequence[CauseScore]) -> dict[str, frozenset[str]]
     return {each.cause.id: walk(each.cause.id, frozenset()) - {each.cause.id} for each in scores}
 
 
-#: Places of one sign that are tried at most for others close by.
-MAX_TOGETHER = 200
 #: Signs that show with no match of their own.
 _SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)
 #: Landmarks by their ids.
 MarksByOwner = Mapping[str, Sequence[Match]]
-
-
-#: With more marks than this they are not compared with each death, of which there may be thousands.
-_MOST_COMPARED = 50
 
 
 def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
@@ -243,10 +238,7 @@ class CauseScoring:
         self._shown_by_others: dict[tuple[object, ...], frozenset[str]] = {}
 
     def scores(self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None) -> list[CauseScore]:
-        """The evidence for and against each cause that shows.
-
-        *by_cause* has the matches that count in this case, by cause and sign.
-        """
+        """The evidence for and against each cause that shows, by the matches that count here, by cause and sign."""
         found = []
         for cause_id in sorted((by_cause.keys() | self._causes_shown_by_others(end)) & self._causes.keys()):
             cause, own = self._causes[cause_id], by_cause.get(cause_id, {})
@@ -284,16 +276,13 @@ class CauseScoring:
             shown = _exit_marks(sign, end) if "process" in sign.by else None
             return own.get(sign.name) if shown is None else [*shown, *own.get(sign.name, ())]
         if isinstance(sign, AbsentSign):
-            is_absent = end is not None and sign.inspected in self._inspected and not self._tells(sign, end)
-            return [] if is_absent else None
+            marks = [each for landmark in sign.landmarks for each in self._marks.get(landmark, ())]
+            if end is None or sign.inspected not in self._inspected or len(marks) > 50:  # of many, one may be of it
+                return None
+            return [] if all(end.conflicts_with(each.identity) for each in marks) else None
         if isinstance(sign, TogetherSign):
             return _joint_matches(sign, own, self._marks)
         return own.get(sign.name)
-
-    def _tells(self, sign: AbsentSign, end: ProcessEnd) -> bool:
-        """Whether a landmark of *sign* shows that may be of this process; of very many, one always may."""
-        marks = [each for landmark in sign.landmarks for each in self._marks.get(landmark, ())]
-        return len(marks) > _MOST_COMPARED or any(not end.conflicts_with(each.identity) for each in marks)
 
 
 def _suggests(sign: Sign) -> bool:
@@ -302,10 +291,7 @@ def _suggests(sign: Sign) -> bool:
 
 
 def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
-    """The messages that report such an exit, or None for another exit.
-
-    A process that was asked to stop has none, unless it crashed: the signal only completed the request.
-    """
+    """The messages that report such an exit; None for another exit, or if that only completed a request to stop."""
     if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
         return None
     if not sign.is_for(end.signal, end.status):
@@ -318,7 +304,7 @@ def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
 def _joint_matches(sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner) -> list[Match] | None:
     def places_of(name: str) -> list[Match]:
         those = own.get(name) or marks.get(name, ())
-        return list(islice((each for each in those if each.line), MAX_TOGETHER))
+        return list(islice((each for each in those if each.line), 200))
 
     places = [places_of(name) for name in sign.signs]
     if sign.any_of:

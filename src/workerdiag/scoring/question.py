@@ -17,9 +17,9 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import ErrorRule, Rulebook
 from workerdiag.model.vocabulary import CauseEnd
-from workerdiag.scoring.churn import churn_of
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
+from workerdiag.scoring.present import churn_of
 
 #: Errors of a caller that waited in vain, or no longer wants to wait.
 _WAITS = ("TimeoutError", "KeyboardInterrupt")
@@ -29,7 +29,6 @@ _TOPICS_OF_NOW = {"awaited-task", "cluster", "disk", "scheduler-state", "task-st
 _PRESENT = frozenset({EXCEPTION_ORIGIN, *(f"event {topic}" for topic in _TOPICS_OF_NOW)})
 #: How causes end that keep work from going on while nobody dies.
 _WITHOUT_DEATH: tuple[CauseEnd, ...] = ("standstill", "never-started", "raised")
-_UNFINISHED = ("processing", "queued", "waiting", "no-worker")
 
 
 @frozen(kw_only=True)
@@ -81,10 +80,7 @@ def _with_work_left(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequen
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
-    """Signs of what keeps work from going on now, and those that name a worker which still lives.
-
-    Where workers are missing, whatever is known of those that did not start counts, from any platform or log.
-    """
+    """Signs of what keeps work from going on now, and of living workers; of any place where workers are missing."""
     ended = {address for case in incident.cases if case.end for address in case.end.addresses}
     lacks_workers = _lacks_workers(incident)
     for each in incident.all_signs:
@@ -184,7 +180,10 @@ def _has_work(incident: Incident) -> bool:
     return (
         any(whole(each.get("waiting_tasks")) for each in incident.fields_of("scheduler-state"))
         or bool(incident.events("awaited-task"))
-        or any(each.get("state") in _UNFINISHED for each in incident.fields_of("task-state"))
+        or any(
+            each.get("state") in ("processing", "queued", "waiting", "no-worker")
+            for each in incident.fields_of("task-state")
+        )
     )
 
 

@@ -10,12 +10,8 @@ from attrs import frozen
 from workerdiag.model.incident import Incident
 from workerdiag.model.timeline import HeldObject, MemorySample, ProcessHistory
 
-#: An object with this share of the memory in use is what fills it.
-_MOST_SHARE = 0.5
 #: Share of the limit that is much: left by tasks that have ended, or asked for and not filled yet.
 MUCH_SHARE = 0.3
-#: Sizes that differ by more than this share are of an object that has changed.
-_CHANGED_SHARE = 0.05
 #: One that grows bit by bit asks for more at so many looks, and for no more than this share of it at one of them.
 _STEPS, _STEP_SHARE = 4, 0.4
 #: Share of what was asked for that is not filled where memory is filled as it is asked for.
@@ -114,7 +110,7 @@ def _kept(history: ProcessHistory, samples: Sequence[MemorySample]) -> HeldObjec
     for census in reversed(history.censuses):
         rss = census.rss_bytes or 0
         for each in census.objects:
-            is_most = 0 < _MOST_SHARE * rss <= each.size_bytes and _has_grown(each, seen)
+            is_most = 0 < 0.5 * rss <= each.size_bytes and _has_grown(each, seen)
             much = MUCH_SHARE * (census.limit_bytes or rss)
             if is_most and _older_bytes(each, rss, history, samples) >= much:
                 return each
@@ -124,7 +120,7 @@ def _kept(history: ProcessHistory, samples: Sequence[MemorySample]) -> HeldObjec
 def _has_grown(held: HeldObject, seen: Sequence[HeldObject]) -> bool:
     """Whether the same variable of this process was seen smaller, in this task or another one."""
     return any(
-        held.size_bytes - each.size_bytes > _CHANGED_SHARE * held.size_bytes
+        held.size_bytes - each.size_bytes > 0.05 * held.size_bytes
         for each in seen
         if _variable(each) == _variable(held)
     )

@@ -17,28 +17,17 @@ from workerdiag.model.vocabulary import MatchRole
 
 #: Seconds by which a stop request may follow the end in another log, since clocks differ.
 ORDER_SLACK_S = 2.0
-#: Seconds within which a process logs a stop request; a later request is another one.
-STOP_REQUEST_SLACK_S = 0.25
-#: Seconds after a task's error from which a signal has another cause. Our judgement.
-AFTERMATH_S = 60.0
 #: Landmarks of an unrequested end, besides the removal.
 _ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
-#: What a nanny logs for each process that exits by itself, except with status 0.
-_NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
 #: Streams in which a process writes only about itself.
 _OF_ONE_PROCESS = ("worker", "nanny")
-#: Statuses with which shells report a signal, or that Dask reports for an unknown end.
-_UNSURE_STATUS = 128
 #: Matches by the name of their sign.
 SignMatches: TypeAlias = dict[str, list[Match]]
 _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 
 class Relevance:
-    """Decides which signs count in a death, by the order of the reports.
-
-    *marks* are the landmarks by their id, *book* has the causes of the signs.
-    """
+    """Decides which signs count in a death, by the order of the reports; *marks* are the landmarks by their id."""
 
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
         self._lifetimes = incident.lifetimes
@@ -62,10 +51,7 @@ class Relevance:
         self._orders = self._stop_requests.indexed(self._unassigned, book)
 
     def of(self, case: Case) -> dict[str, SignMatches]:
-        """The signs that count in *case*, by cause: its own and those that no death claims.
-
-        Signs against a cause are left out unless a sign for it has a match of its own.
-        """
+        """The signs that count in *case*, by cause; those against a cause only beside a match of a sign for it."""
         own = self._by_sign(case.signs)
         found: dict[str, SignMatches] = {}
         keys = (own | self._unassigned).keys()
@@ -139,15 +125,11 @@ class Relevance:
             return not workers.isdisjoint(end.addresses)
         if not end.stop_requested and self._is_after_death(order, end):
             return False
-        until, slack_s = (end.first_when, STOP_REQUEST_SLACK_S) if end.stop_requested else (end.when, ORDER_SLACK_S)
+        until, slack_s = (end.first_when, 0.25) if end.stop_requested else (end.when, ORDER_SLACK_S)
         return order.when is None or until is None or order.when <= until + slack_s
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
-        """Whether a stop request follows the death in one log.
-
-        A removal alone is not a death if the log does not show deregistrations: a cluster that closes stops
-        its workers first.
-        """
+        """Whether a stop request follows the death in one log, where a removal alone does not count as one."""
         shows_deaths = order.origin in self._takes_leave or any(mark.role in _ENDED for mark in end.marks)
         is_request = (order.origin, order.line) in self._request_lines
         return is_request and shows_deaths and 0 < end.first_line(order.origin) < order.line
@@ -186,13 +168,10 @@ class Relevance:
 
 
 def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
-    """Whether the error of a task, which the worker survived to report, may be the cause.
-
-    For a death by a signal, only if it came soon after the error: the worker lacked what the task lacked.
-    """
+    """Whether the error of a task may be the cause; of a death by a signal, if it came soon after."""
     if not cause.includes_task_errors or cause.ends != "raised" or end is None or end.signal is None:
         return cause.includes_task_errors
-    return match.when is None or end.when is None or end.when - match.when <= AFTERMATH_S
+    return match.when is None or end.when is None or end.when - match.when <= 60.0
 
 
 def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
@@ -238,17 +217,10 @@ def _is_exit_certain(end: ProcessEnd) -> bool:
     """Whether the exit of the process itself is known: by its nanny, or by a signal."""
     if end.signal is not None:
         return True
-    by_nanny = any(mark.owner in _NANNY_EXITS for mark in end.marks)
-    return by_nanny and end.status is not None and end.status < _UNSURE_STATUS
-
-
-#: Seconds by which a worker may log its start before the scheduler logs its registration.
-_JOIN_SLACK_S = 5.0
-
-#: Seconds for which a stop request holds; a worker that retires hands over its data first.
-ORDER_S = 300.0
-#: The same in lines of a log without times.
-ORDER_LINES = 400
+    by_nanny = any(mark.owner in ("nanny.exited-with-status", "nanny.restarting") for mark in end.marks)
+    return (
+        by_nanny and end.status is not None and end.status < 128
+    )  # shells and Dask report signals and unknown ends above
 
 
 def _by_worker(marks: Iterable[Match]) -> dict[str | None, list[Match]]:
@@ -336,18 +308,18 @@ class OrderIndex:
 
 
 def is_in_force(order: Match, end: ProcessEnd) -> bool:
-    """Whether *order* came so shortly before *end* that it can have caused it."""
+    """Whether *order* came so shortly before *end* that it can have caused it; data are handed over first."""
     if order.when is not None and end.first_when is not None:
-        return end.first_when - order.when <= ORDER_S
+        return end.first_when - order.when <= 300.0
     line = end.first_line(order.origin)
-    return not line or not order.line or line - order.line <= ORDER_LINES
+    return not line or not order.line or line - order.line <= 400
 
 
 def _is_older(sign: Match, joined: Match) -> bool:
     """Whether *sign* precedes the registration of a worker. Lines of one log are in order; clocks are not exact."""
     if sign.line and sign.origin == joined.origin:
         return sign.line < joined.line
-    return sign.when is not None and joined.when is not None and sign.when < joined.when - _JOIN_SLACK_S
+    return sign.when is not None and joined.when is not None and sign.when < joined.when - 5.0
 
 
 def _is_after(joined: Match, end: ProcessEnd) -> bool:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import ClippedReports, Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
-from workerdiag.model.vocabulary import GapReason, Outcome, Place
+from workerdiag.model.vocabulary import Outcome, Place
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
 from workerdiag.scoring.failures import caught_failure, failed_tasks, is_callers_own, task_failure
@@ -21,17 +21,8 @@ from workerdiag.scoring.question import is_about_now, lost_scheduler, present_se
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000
-#: Gaps that mean that evidence was not read completely or, in a bundle, not kept completely.
-_CUT: frozenset[tuple[Place, GapReason]] = frozenset(
-    (
-        ("log", "timed-out"),
-        ("scheduler events", "timed-out"),
-        ("workerdiag", "timed-out"),
-        ("workerdiag", "expired"),
-    )
-)
-_NONE = UnlistedDeaths()
-_OPEN_ENDED = "The log ends while the worker runs. It would look the same if the worker had been killed then."
+#: Of these, gaps in time mean that evidence was not read completely.
+_MAY_BE_CUT: tuple[Place, ...] = ("log", "scheduler events", "workerdiag")
 _ENDS_OF_OTHERS = {
     LAST_LINE: "The log ends while the worker runs, with a line that no rule knows: {line}",
     LOG_OF_OTHERS: "No rule knows anything in one of the logs, which says: {line}",
@@ -55,7 +46,11 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
         maybe_more=bool(incident.left_out)
         or not is_exact
         or any(each.get("lost_unasked_is_lower_bound") == "True" for each in states)
-        or any((each.place, each.reason) in _CUT for each in gaps),
+        or any(
+            (each.reason == "timed-out" and each.place in _MAY_BE_CUT)
+            or (each.reason == "expired" and each.place == "workerdiag")  # a bundle did not keep it
+            for each in gaps
+        ),
     )
 
 
@@ -95,7 +90,7 @@ class LostWorkers:
 
     deaths: Sequence[Death]
     #: The deaths of which only the number is known.
-    beyond: UnlistedDeaths = _NONE
+    beyond: UnlistedDeaths = field(factory=UnlistedDeaths)
     #: Whether each of them was evaluated by itself.
     all_evaluated: bool = True
 
@@ -111,7 +106,7 @@ class LostWorkers:
         """How many died of *cause*, if several; where not all were evaluated, at least how many of how many."""
         same = sum(death.cause == cause for death in self.deaths)
         total = len(self.deaths) + self.beyond.count
-        if self.all_evaluated and self.beyond == _NONE:
+        if self.all_evaluated and self.beyond == UnlistedDeaths():
             return f"{same} worker processes" if same > 1 else ""
         least = "at least " if self.beyond.maybe_more else ""
         return f"at least {same:,} of {least}{total:,} worker processes" if total > 1 else ""
@@ -237,7 +232,7 @@ def _open_end_sentence(obstacles: AllClearObstacles) -> str:
     end = obstacles.open_ended_log
     if end and end.owner in _ENDS_OF_OTHERS:
         return _ENDS_OF_OTHERS[end.owner].format(line=_quoted_message(end))
-    return _OPEN_ENDED
+    return "The log ends while the worker runs. It would look the same if the worker had been killed then."
 
 
 def _quoted_message(mark: Match) -> str:

@@ -22,9 +22,15 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
-from workerdiag.scoring.advice import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
+from workerdiag.scoring.advice import (
+    MEMORY_BUDGET,
+    captured_limit,
+    captured_rss,
+    exceeded_bytes,
+    reading_of,
+    share,
+)
 from workerdiag.scoring.findings import tasks_at_loss
-from workerdiag.units import parse_bytes
 
 #: Roles of messages that a worker or its nanny writes of that worker, often without its name.
 _OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
@@ -34,9 +40,6 @@ MAX_SAMPLES = 240
 MAX_MOMENTS = 60
 #: Seconds before the first death and after the last one that are shown.
 BEFORE_S, AFTER_S = 300.0, 60.0
-#: Seconds within which equal reports of one process are one moment: several logs have it.
-_SAME_MOMENT_S = 2.0
-_TEXT_CHARS = 200
 #: Landmarks that only repeat a moment of their role.
 _REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
 #: Roles that schedulers and clients have too: these concern a worker only if they name one.
@@ -51,10 +54,7 @@ _FRACTIONS = {
 
 
 def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
-    """The marks. One without an identity gets that of the process that ends next in its log.
-
-    If several workers start in a log before that end, its marks stay without an identity.
-    """
+    """The marks, nameless ones of workers with the name of the next end in their log if one worker started."""
     last_lines: dict[str, list[tuple[int, int]]] = {}
     for number, end in enumerate(ends):
         for origin in {mark.origin for mark in end.marks if mark.line}:
@@ -82,10 +82,7 @@ def _next_end(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> in
 
 
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
-    """The last minutes of the processes that ended, unexpected ends first, and what happened around them.
-
-    If no process ended, the memory of paused workers.
-    """
+    """The last minutes of the processes that ended, or else of paused workers, and what happened around them."""
     unasked = [end for end in ends if end.unexpected] or list(ends)
     marks = _name_marks(incident.marks, ends)
     fractions = _known_fractions(incident.marks)
@@ -108,7 +105,7 @@ def _history(
     )
     named = (mark for mark in marks.find(*end.identities) if end.same_process(mark.identity))
     own = list(dict.fromkeys((*end.marks, *named)))
-    worker_limit = known.limits.worker_bytes or reading_of(end, incident)[1] or _told_limit(own)
+    worker_limit = known.limits.worker_bytes or reading_of(end, incident)[1] or captured_limit(own)
     group = [] if known.recorded else list(_group_readings(end, incident))
     limits = _limits(known.limits, worker_limit, fractions)
     return evolve(
@@ -134,7 +131,7 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
                 MemorySample(at=mark.when or 0.0, process_bytes=captured_rss(mark.captures))
                 for mark in sorted(found, key=lambda each: each.when or 0.0)[-MAX_SAMPLES:]
             ),
-            limits=_limits(MemoryLimits(), _told_limit(found), fractions),
+            limits=_limits(MemoryLimits(), captured_limit(found), fractions),
         )
         for identity, found in paused.items()
     ]
@@ -168,18 +165,10 @@ def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float
                 yield at, usage * 1024, limit * 1024
 
 
-def _told_limit(marks: Iterable[Match]) -> int | None:
-    limits = (parse_bytes(mark.captures.get("limit", "")) for mark in marks)
-    return next((each for each in limits if each), None)
-
-
 def _readings(
     end: ProcessEnd, incident: Incident, marks: Sequence[Match], limit: int | None
 ) -> list[tuple[float, int]]:
-    """Times and bytes of all reports about the memory of the process.
-
-    A nanny reports only the share that was exceeded; it counts unless something larger was measured.
-    """
+    """Times and sizes of all reports of its memory; a nanny's share counts unless something larger was measured."""
     found = [
         (each.when, each.rss_bytes)
         for each in incident.readings_by_name.find(*end.identities)
@@ -206,10 +195,7 @@ def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
 
 
 def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
-    """The thresholds of memory, by the fields of `MemoryLimits`.
-
-    Workers mostly share the scheduler's configuration; a nanny names the share that it enforces.
-    """
+    """Memory thresholds by the fields of `MemoryLimits`: the scheduler's settings, or what a nanny enforces."""
     found: dict[str, float] = {}
     for mark in marks:
         if mark.owner == MEMORY_BUDGET:
@@ -240,9 +226,9 @@ def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]
     for mark in sorted(near, key=lambda each: each.when or 0.0):
         at = mark.when or 0.0
         what = (mark.role, mark.identity.worker or mark.identity.nanny or str(mark.identity.pid))
-        if what not in latest or at - latest[what] > _SAME_MOMENT_S:
+        if what not in latest or at - latest[what] > 2.0:  # several logs have it
             latest[what] = at
-            text = " ".join(mark.text.split())[:_TEXT_CHARS]
+            text = " ".join(mark.text.split())[:200]
             found.append(Moment(at=at, kind=_KINDS[mark.role], identity=mark.identity, text=text))
     nearest = sorted(found, key=lambda each: abs(each.at - first))[:MAX_MOMENTS]
     return sorted(nearest, key=lambda each: each.at)

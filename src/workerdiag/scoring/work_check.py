@@ -97,17 +97,13 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
             yield _Finding("too-many-threads", why, "pieces-too-large")
         if need > SPILL_SHARE * limit:
             yield _Finding("tight", why, "pieces-too-large")
-        if unknown := next(filter(_is_of_unknown_size, work.steps), None):
-            yield _Finding(
-                "not-known", f"how much {unknown.name} takes is not known before it runs; of the rest: {why}"
-            )
+        for each in work.steps:  # pieces of unknown size are read, or rows by a key of unknown frequency
+            if (each.is_source and not each.piece_bytes) or (each.by_key and each.key_share is None):
+                yield _Finding(
+                    "not-known", f"how much {each.name} takes is not known before it runs; of the rest: {why}"
+                )
         yield _Finding("fits", why)
     yield _Finding("not-known", "the sizes of what is computed are not known before it runs")
-
-
-def _is_of_unknown_size(step: Step) -> bool:
-    """Whether it reads pieces of unknown size, or brings rows together by a key of unknown frequency."""
-    return (step.is_source and not step.piece_bytes) or (step.by_key and step.key_share is None)
 
 
 def _of_groups(work: Workload, floor: int, most: int, of_limit: str) -> Iterator[_Finding]:
@@ -127,10 +123,6 @@ def _notes(account: MemoryAccount, work: Workload) -> Iterator[str]:
     limit, floor = account.limit.bytes or 0, account.floor.bytes or 0
     room = work.worker_count * max(int(SPILL_SHARE * limit) - floor, 0)
     if (kept := work.number("kept_bytes") or 0) > room and limit:
+        free = "" if work.free_disk_bytes is None else f", where {format_bytes(work.free_disk_bytes)} are free"
         spilled = format_bytes(kept - room)
-        yield f"{format_bytes(kept)} are kept in all, so about {spilled} of that go to disk{_disk_text(work)}."
-
-
-def _disk_text(work: Workload) -> str:
-    free = work.free_disk_bytes
-    return "" if free is None else f", where {format_bytes(free)} are free"
+        yield f"{format_bytes(kept)} are kept in all, so about {spilled} of that go to disk{free}."
