@@ -1,7 +1,6 @@
-"""A draft of a rule, from a log that no rule explains.
+"""A draft of a rule, from a log that no rule explains. TODO marks what the author must decide.
 
-Lines that healthy clusters write too (``knowledge/quiet.txt``) and lines that a rule knows are left out; of what
-remains, the gravest and those nearest to the end of a process come first. TODO marks what the author must decide.
+Lines that healthy clusters write too or that a rule knows are left out; the grave and those near an end come first.
 """
 
 from __future__ import annotations
@@ -17,13 +16,9 @@ from workerdiag.matching.match import match
 from workerdiag.model.diagnosis import RECOGNITION_ROLE
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import MatchRole
 
 #: Characters of a line that are read.
 _LINE_CHARS = 400
-#: Marks that a process ended here; an unusual line shortly before one is worth more.
-_END_ROLES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "restart", "blame")
-_GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 
 #: What differs from run to run, with the pattern that stands for it; the first that fits.
 _VARIABLE_PARTS = (
@@ -58,7 +53,8 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
     # a mark of who writes, or of what a writer calls an error, does not mean that a rule knows the words
     telling = [each for each in matches if each.role not in (RECOGNITION_ROLE, "error")]
     known = {(each.origin, line) for each in telling for line in range(each.line, each.last_line + 1)}
-    ends = [(each.origin, each.line) for each in matches if each.role in _END_ROLES and not each.sign]
+    roles = ("death", "self-closed", "removal", "restart", "blame")
+    ends = [(each.origin, each.line) for each in matches if each.role in roles and not each.sign]
     found: dict[str, UnusualLine] = {}
     for origin, number, line in _parsed_lines(chunks):
         message = _FOREIGN_HEADER.sub("", line.message[:_LINE_CHARS])
@@ -135,7 +131,8 @@ def _line_score(line: ParsedLine, near_an_end: bool) -> float:  # noqa: FBT001
     raised = re.search(r"\b\w*(?:Error|Exception|Killed|Abort|Fatal|fault)\b", line.text) is not None
     stranger = _FOREIGN_HEADER.match(line.text)
     level = line.level or (stranger[1] if stranger else "")
-    return _GRAVITY.get(level, 1) + 3 * raised + 2 * near_an_end
+    gravity = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}.get(level, 1)
+    return gravity + 3 * raised + 2 * near_an_end
 
 
 def _sign_toml(line: UnusualLine, among: int) -> Iterator[str]:

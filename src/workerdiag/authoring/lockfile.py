@@ -1,9 +1,7 @@
 """The lock of a rule folder: which revision of each rule was released with which content.
 
 The first edit after a release that can change a diagnosis raises the rule's revision, so that a report's
-"revision 4" always means the same rule, and no released id may ever vanish. ``lock.json`` beside
-``manifest.toml`` is how a check can know. It is written when rules are released: before that a rule is edited
-freely, and its revision is 1.
+"revision 4" always means the same rule, and no released id may ever vanish.
 """
 
 from __future__ import annotations

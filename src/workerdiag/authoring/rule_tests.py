@@ -1,8 +1,7 @@
-"""Tests a folder of rules: its examples, whole incidents, quiet logs.
+"""Tests a folder of rules, added to the shipped ones: its examples, whole incidents, quiet logs.
 
-The folder is tested as it would be used, added to the rules that come with workerdiag, so its rules must not
-match the logs of healthy clusters either. A folder of incidents holds one folder for each: the texts that were
-left behind, and ``meta.toml`` with what they are to be explained by (`knowledge/README.md` has the keys).
+A folder of incidents holds one folder for each: the texts that were left behind, and ``meta.toml`` with what they
+are to be explained by (`knowledge/README.md` has the keys).
 """
 
 from __future__ import annotations

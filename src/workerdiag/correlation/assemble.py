@@ -1,7 +1,4 @@
-"""From matches to an incident: read ends, merge those of one death, add late reports, attribute signs.
-
-Reports are about one death by identity, else by time, else by how they complete each other.
-"""
+"""From matches to an incident: ends, merged by identity, else by time or as they fit together, with their signs."""
 
 from __future__ import annotations
 
@@ -141,7 +138,6 @@ def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> fro
 
 
 def _add_exits(ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], clock: GraceDeadline) -> list[ProcessEnd]:
-    """Add each exit to the end of its process, or as a death of its own."""
     table = EndTable(ends)
     for exit_ in exits:
         if clock.is_over():

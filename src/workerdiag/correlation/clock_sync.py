@@ -1,9 +1,4 @@
-"""Clock correction: logs of several machines, aligned by moments that two of them report.
-
-The start of a worker is in its own log and in the scheduler's, the end of a process in its nanny's log and
-in the kernel's. If such a pair is minutes apart, one clock was wrong; if it is hours apart, one log is in
-another time zone.
-"""
+"""Clock correction: logs of several machines, aligned by starts and ends that two of them report."""
 
 from __future__ import annotations
 
@@ -148,7 +143,6 @@ def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[f
 
 
 def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
-    """How many ends are close to a removal, and their mean distance in seconds, negated."""
     close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= 3.0]
     return len(close), -sum(close) / len(close) if close else 0.0
 

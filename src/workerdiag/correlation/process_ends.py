@@ -28,8 +28,6 @@ MAX_AT_ONCE = 200
 GOODBYE_LINES = 3
 
 _SIGKILL = "9"
-#: Signals that a nanny sends to a process that does not close on request: SIGKILL; SIGTERM in old releases.
-_KILLS_OF_A_NANNY = (_SIGKILL, "15")
 #: What a nanny logs once per process (nanny.py, ``WorkerProcess.kill``), without a name.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
 #: Landmarks that are requests to processes named elsewhere, not the end of one.
@@ -159,7 +157,7 @@ class LogReader:
         ends = self._open[::-1]
         if mark.owner == STILL_ALIVE:
             ends.sort(key=partial(_wait_mismatch_s, mark))
-        elif mark.captures.get("signal") in _KILLS_OF_A_NANNY:
+        elif mark.captures.get("signal") in (_SIGKILL, "15"):  # SIGTERM in old releases
             ends.sort(key=lambda end: not _is_being_killed(end))
         for end in ends:
             if not _is_near_end(end, mark) or end.identity.conflicts_with(mark.identity):

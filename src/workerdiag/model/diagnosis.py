@@ -1,7 +1,4 @@
-"""Findings: matches, deaths, ranked causes, blame and next steps.
-
-`Findings` is what the pipeline returns; the public ``Diagnosis`` adds the renderings.
-"""
+"""Findings, to which the public ``Diagnosis`` adds renderings: deaths, ranked causes, blame and next steps."""
 
 from __future__ import annotations
 

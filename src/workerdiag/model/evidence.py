@@ -1,7 +1,4 @@
-"""Evidence: what was seen on a cluster, and the protocol of sources that yield it.
-
-Independent of files, clusters and terminals, so any module may import it.
-"""
+"""Evidence: what was seen on a cluster, and the protocol of sources that yield it."""
 
 from __future__ import annotations
 

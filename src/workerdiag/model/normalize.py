@@ -1,9 +1,4 @@
-"""Normalized values of evidence, safe for all later stages.
-
-Text that UTF-8 cannot write, a time that is no number, an integer of 5,000 digits: each would end the stage
-that meets it first. So the classes of evidence take them in as something harmless, and numbers in the text
-of logs are read with the same care.
-"""
+"""Normalized values of evidence: no text that UTF-8 cannot write, and no integer of 5,000 digits, ends a stage."""
 
 from __future__ import annotations
 

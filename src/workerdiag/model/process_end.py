@@ -50,7 +50,6 @@ class ProcessEnd:
 
     @cached_property
     def _lines(self) -> Mapping[str, tuple[int, int]]:
-        """The first and the last line of each log that reports it."""
         lines: dict[str, tuple[int, int]] = {}
         for mark in self.marks:
             if mark.line:

@@ -1,7 +1,4 @@
-"""The rules about how workers die: causes with their signs and mitigations, and the landmarks of a log.
-
-Pure data: ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
-"""
+"""The rules about how workers die, as pure data: causes with their signs and mitigations, and landmarks."""
 
 from __future__ import annotations
 

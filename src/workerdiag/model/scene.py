@@ -1,8 +1,4 @@
-"""What is known of the dead workers and of where they ran, before any platform is queried.
-
-A source beyond Dask is made from a `Scene`. It shows the source which workers to ask about, and whether it
-has anything to ask.
-"""
+"""What is known of the dead workers and of where they ran: what a source beyond Dask is made from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The rulebook: the shipped rules, installed packs, the user's folders, and search in its causes.
-
-The shipped rules are one JSON text, which loads in milliseconds and without cattrs.
-"""
+"""The rulebook: the shipped rules, installed packs, the user's folders, and search in its causes."""
 
 from __future__ import annotations
 

@@ -70,8 +70,6 @@ def read_lenient(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
 
 
 class _FolderReader:
-    """One folder on its way to a rulebook."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._converter = rule_converter()
