@@ -226,10 +226,6 @@ def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
     return _PLACEHOLDER.sub(lambda found: words[found[1]], sentence)
 
 
-#: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
-HEADROOM = 1.25
-#: Factor for the size to try first after a limit that was too small.
-BEYOND_LIMIT = 1.5
 #: The landmark in a nanny's log with the share of the limit at which it ends a worker.
 MEMORY_BUDGET = "nanny.memory-budget"
 
@@ -260,7 +256,8 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     rss = max((*told, *measured, *exceeded), default=0) or None
     at_the_end = max((*told, *exceeded), default=0)  # a heartbeat is as old as its interval
     wanted = max(rss or 0, limit or 0) or None
-    beyond = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
+    # head-room above what was used as autoscalers recommend it (krr, Dr. Elephant), and more after a limit
+    beyond = int(max((rss or 0) * 1.25, (limit or 0) * 1.5))
     first = max(beyond, 256 * 2**20) if beyond else None  # Python with Dask takes 50 to 70 MiB at rest
     growth = _growth_per_s(incident.readings)
     words = {

@@ -1,7 +1,4 @@
-"""Whether the report may say "nothing died": a place that would show a death was read, and all of it is known.
-
-Unexplained trouble, losses without a message, standstills and gaps bar it.
-"""
+"""Whether the report may say "nothing died": a place that would show a death was read, and all of it is known."""
 
 from __future__ import annotations
 
@@ -207,9 +204,6 @@ _SCHEDULER_STARTS, _SCHEDULER_STOPS = "scheduler.start", "scheduler.closing"
 _CLIENT_CAME, _CLIENT_WENT = "scheduler.client-connected", "scheduler.client-removed"
 #: How a worker leaves, or is seen to be gone.
 _GOODBYES: frozenset[MatchRole] = frozenset((*LEAVE_ROLES, "disconnect", "clean-exit"))
-#: Streams that report nothing when a worker is killed: the worker, its command (whose lines count as a
-#: nanny's), and a kernel that did not kill it.
-_SILENT_STREAMS: frozenset[Stream | None] = frozenset(("worker", "nanny", "kernel", None))
 
 
 def open_ended_log(incident: Incident) -> Match | None:
@@ -222,7 +216,7 @@ def open_ended_log(incident: Incident) -> Match | None:
     ended_by_others = {each.origin: each for each in incident.marks if each.owner == LAST_LINE}
     if any(
         each.origin not in ended_by_others
-        and (each.stream not in _SILENT_STREAMS or each.owner.startswith("nanny."))
+        and (each.stream not in ("worker", "nanny", "kernel", None) or each.owner.startswith("nanny."))
         for each in incident.marks
     ):
         return None

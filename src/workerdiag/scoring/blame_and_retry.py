@@ -265,7 +265,6 @@ def _tasks_in_logs(incident: Incident) -> list[str]:
 
 #: Below this probability a program must ask. At or above it no cause in docs/calibration.md was wrong.
 SURE_ENOUGH_TO_ACT: Final = 0.8
-_MAX_HOSTS = 3
 _WHY: Final[Mapping[RetryAction, str]] = {
     "retry": "the work is not at fault and should succeed",
     "retry-with-memory": "the same work may finish on workers with more memory",
@@ -359,8 +358,8 @@ def _conditions(
         yield f"It holds while a worker has at most {format_bytes(too_little)}; how much is enough is unknown."
     hosts = _hosts_taken_away(cause, blame, lost)
     if action == "retry-elsewhere" and hosts:
-        more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
-        yield f"Do not use these machines again: {', '.join(hosts[:_MAX_HOSTS])}{more}."
+        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+        yield f"Do not use these machines again: {', '.join(hosts[:3])}{more}."
     if action == "do-not-retry" and blame.task:
         if blame.fairly_blamed:
             yield f"It holds for all work that contains the task {blame.task}."

@@ -132,7 +132,6 @@ def _memory_and_cures(
     book: Rulebook,
     setting: ClusterSetup,
 ) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
-    """The memory account and the changes that help, if memory was the matter."""
     cause = book.cause(chances.explanation[0]) if chances.explanation else None
     is_refused = (incident.asked is not None and incident.asked.name == "refused-inputs") or (
         cause is None and any(each.owner == REFUSED_INPUTS for each in incident.marks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
@@ -72,8 +72,6 @@ def evaluate_cases(
 
 
 class _Evaluator:
-    """Evaluates the cases of *incident* one by one; reads what all share once."""
-
     def __init__(self, incident: Incident, book: Rulebook) -> None:
         self._incident = incident
         marks = by_owner(incident.marks)
@@ -97,9 +95,9 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
     return is_deadly and is_hint and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
 
 
-def narrowed_case(evaluated: EvaluatedCase, is_admitted: Callable[[str], bool]) -> EvaluatedCase:
+def narrowed_case(evaluated: EvaluatedCase, admitted: Container[str]) -> EvaluatedCase:
     """The case with those causes alone that may answer the question."""
-    scores = tuple(each for each in evaluated.cause_scores if is_admitted(each.cause.id))
+    scores = tuple(each for each in evaluated.cause_scores if each.cause.id in admitted)
     if scores == evaluated.cause_scores:
         return evaluated
     return evolve(evaluated, cause_scores=scores, chances=distribution(scores))

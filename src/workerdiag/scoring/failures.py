@@ -144,20 +144,15 @@ class _KnownPlaces:
         }
 
     def include(self, error: Match) -> bool:
-        """Whether the message of *error*, or text without headers near it, has something known."""
-        if error.owner == LINE_OF_OTHERS:
-            return self._knows_line(error)
+        """Whether the message of *error*, or text without headers near it, has something known or another error."""
+        message = (error.origin, error.message_line)
+        if error.owner == LINE_OF_OTHERS:  # or it is an exception without frames, as a caller shows a task's
+            is_exception = _EXCEPTION.match(error.text.rpartition(" … ")[2]) is not None
+            return is_exception or message in self._other_errors or (error.origin, error.last_line) in self._covered
         if error.message_line:
-            return (error.origin, error.message_line) in self._messages
+            return message in self._messages
         lines = self._lines.get(error.origin, ())
         return bisect_right(lines, error.line + 100) > bisect_right(lines, error.line - 1)
-
-    def _knows_line(self, line: Match) -> bool:
-        """Whether a landmark covers *line*, or it is an exception, or its message has another error."""
-        if _EXCEPTION.match(line.text.rpartition(" … ")[2]):  # shown without frames, as a caller shows a task's
-            return True
-        is_known = (line.origin, line.message_line) in self._other_errors
-        return is_known or (line.origin, line.last_line) in self._covered
 
 
 def failed_tasks(incident: Incident) -> int:
@@ -174,7 +169,6 @@ def failed_tasks(incident: Incident) -> int:
 
 
 def _message_key(mark: Match) -> tuple[object, ...]:
-    """The key that identifies a message in every copy of its log."""
     if mark.when is None:
         return mark.origin, mark.line
     return mark.when, mark.text, mark.captures.get("exception")

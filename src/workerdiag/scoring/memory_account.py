@@ -1,7 +1,4 @@
-"""The memory account of a death: what filled the limit, term by term, each with its origin.
-
-`Workload` is what the caller's process and the scheduler know of the work, read from marks; `memory_account` sums.
-"""
+"""The memory account of a death: what is known of the work, and what filled the limit, each with its origin."""
 
 from __future__ import annotations
 
@@ -24,12 +21,8 @@ from workerdiag.units import format_bytes, parse_bytes
 LARGE_GRAPH, REFUSED_INPUTS = "harmless.large-graph", "scheduler.inputs-too-large"
 #: A worker warns that it has no stored results to write to disk; and the capture of what an allocation asked for.
 UNMANAGED, REFUSED_ALLOCATION = "harmless.unmanaged-high", "allocation"
-#: What a worker holds that has done nothing but import NumPy and pandas (measured: 85 to 100 MiB).
-USUAL_FLOOR_BYTES = 100 * 2**20
 #: A worker with more than this has done something.
 _MOST_FLOOR_BYTES = 250 * 2**20
-#: A function that needs more than so many copies of its piece needs memory for something else.
-MOST_COPIES = 16
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
@@ -273,8 +266,8 @@ def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) 
     if work.asked:
         each = work.asked.each_bytes or 0
     seen = each - step.inputs_bytes - (step.piece_bytes or 0)
-    if not 0 < seen <= MOST_COPIES * step.largest_bytes:
-        return work
+    if not 0 < seen <= 16 * step.largest_bytes:
+        return work  # it needs memory for something else
     known = evolve(step, seen_copies_bytes=seen)
     return evolve(work, steps=tuple(known if each is step else each for each in work.steps))
 
@@ -327,7 +320,6 @@ def memory_account(
 
 
 def _held(work: Workload, numbers: MemoryNumbers) -> tuple[int | None, str]:
-    """The most that a worker held at its end, and who saw it."""
     if work.held_bytes:
         return max(work.held_bytes), "the nanny, when it ended the worker"
     if recorded := max((each.held_bytes or 0 for each in work.recorded), default=0):
@@ -356,7 +348,6 @@ def _asked_origin(asked: LastMemory) -> str:
 
 
 def _with_facts(needs: Sequence[TaskNeeds], losses: Iterable[TasksAtLoss]) -> tuple[TaskNeeds, ...]:
-    """The needs with what the recorder has of the tasks that ran at each loss."""
     found = {each.key or f" {each.kind}": each for each in needs}
     for loss in losses:
         for facts in loss.facts:
@@ -393,11 +384,10 @@ def _floor(work: Workload) -> MemoryTerm:
     least = min((each for each in idle if 0 < each <= _MOST_FLOOR_BYTES), default=None)
     if least:
         return MemoryTerm(bytes=least, origin="a worker that runs nothing holds it now")
-    return MemoryTerm(bytes=USUAL_FLOOR_BYTES, origin="usual for a worker with NumPy and pandas")
+    return MemoryTerm(bytes=100 * 2**20, origin="usual for a worker with NumPy and pandas")  # measured
 
 
 def _tasks_at_once(incident: Incident, work: Workload, lost: Sequence[Death]) -> int | None:
-    """The most tasks that ran at once on a worker that was lost."""
     threads = max(filter(None, (each.threads for each in incident.exceptions)), default=work.threads)
     recorded = [len(each.tasks) for each in incident.tasks_at_loss if each.exact]
     if recorded:
@@ -407,7 +397,6 @@ def _tasks_at_once(incident: Incident, work: Workload, lost: Sequence[Death]) ->
 
 
 def _warnings(marks: Iterable[Match]) -> tuple[tuple[tuple[float, int], ...], ...]:
-    """The times and sizes of the warnings, for each log."""
     found: dict[str, list[tuple[float, int]]] = {}
     for each in marks:
         size = parse_bytes(each.captures.get("unmanaged", ""))

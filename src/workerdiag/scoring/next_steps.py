@@ -8,7 +8,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Match, NextStep, RankedCause
 from workerdiag.model.incident import Incident
-from workerdiag.model.rules import Mitigation, Rulebook
+from workerdiag.model.rules import Mitigation, NextStepRule, Rulebook
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
@@ -63,19 +63,12 @@ def next_steps(
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     words = _process_words(incident)
-    if not ranked or ranked[0].probability < 0.9:  # it is not settled
-        for each in ranked[:4]:
-            cause = book.cause(each.id)
-            for step in cause.next_steps if cause and each.probability >= 0.03 else ():
-                known = steps.get(step.inspect)
-                settles = (*(known.distinguishes if known else ()), each.id)
-                steps[step.inspect] = NextStep(
-                    inspect=step.inspect,
-                    command=fill_example(step.command, words),
-                    permission=step.permission,
-                    until=step.until,
-                    distinguishes=settles,
-                )
+    is_settled = bool(ranked) and ranked[0].probability >= 0.9
+    for each in () if is_settled else ranked[:4]:
+        cause = book.cause(each.id)
+        for step in cause.next_steps if cause and each.probability >= 0.03 else ():
+            known = steps[step.inspect].distinguishes if step.inspect in steps else ()
+            steps[step.inspect] = evolve(_filled_step(step, step.inspect, words), distinguishes=(*known, each.id))
     ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
     is_unknown = outcome in ("unknown", "no-evidence")
     asked_at: list[NextStep] = []
@@ -125,15 +118,13 @@ def _steps_at_untold_end(incident: Incident, book: Rulebook) -> list[NextStep]:
 
 def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
     landmark = book.landmarks_by_id.get(mark.owner)
-    return [
-        NextStep(
-            inspect=fill_text(step.inspect, mark.captures),
-            command=fill_example(step.command, mark.captures),
-            permission=step.permission,
-            until=step.until,
-        )
-        for step in (landmark.next_steps if landmark else ())
-    ]
+    steps = landmark.next_steps if landmark else ()
+    return [_filled_step(each, fill_text(each.inspect, mark.captures), mark.captures) for each in steps]
+
+
+def _filled_step(step: NextStepRule, inspect: str, words: Mapping[str, str]) -> NextStep:
+    command = fill_example(step.command, words)
+    return NextStep(inspect=inspect, command=command, permission=step.permission, until=step.until)
 
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
@@ -161,32 +152,26 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
         return [_SCHEDULERS_END]
     if _is_caller_timeout(incident):
         return [_WHAT_RUNS]
-    steps = []
     of_the_dead = " of the worker that died" if incident.cases else ""
     at_death = " around the time of death" if incident.cases else ""
-    if open_ended_log(incident) is not None:
-        steps.append(
-            NextStep(
-                inspect='the scheduler\'s list of workers, or "Remove worker" in its log',
-                command="client.scheduler_info()['workers']",
-                until="the scheduler ends",
-            )
-        )
-    if "nanny log" not in incident.inspected:
-        steps.append(
-            NextStep(
-                inspect=f"the log of the nanny (the `dask worker` process){of_the_dead}",
-                command="client.get_worker_logs(workers=[NANNY_ADDRESS], n=200)",
-                until="the nanny ends",
-            )
-        )
-    if "kernel log" not in incident.inspected:
-        steps.append(
-            NextStep(
-                inspect=f"the kernel log of the worker's machine{at_death}",
-                command="dmesg -T | grep -iE 'killed process|segfault'",
-                permission="may need root",
-                until="the machine restarts",
-            )
-        )
-    return steps
+    scheduler = NextStep(
+        inspect='the scheduler\'s list of workers, or "Remove worker" in its log',
+        command="client.scheduler_info()['workers']",
+        until="the scheduler ends",
+    )
+    nanny = NextStep(
+        inspect=f"the log of the nanny (the `dask worker` process){of_the_dead}",
+        command="client.get_worker_logs(workers=[NANNY_ADDRESS], n=200)",
+        until="the nanny ends",
+    )
+    kernel = NextStep(
+        inspect=f"the kernel log of the worker's machine{at_death}",
+        command="dmesg -T | grep -iE 'killed process|segfault'",
+        permission="may need root",
+        until="the machine restarts",
+    )
+    return [
+        *([scheduler] if open_ended_log(incident) else ()),
+        *([nanny] if "nanny log" not in incident.inspected else ()),
+        *([kernel] if "kernel log" not in incident.inspected else ()),
+    ]

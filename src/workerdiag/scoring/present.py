@@ -10,9 +10,6 @@ from workerdiag.model.normalize import decimal, whole
 from workerdiag.scoring.evaluate import EvaluatedCase
 from workerdiag.scoring.findings import tasks_at_loss
 
-#: Workers of each kind that are listed.
-_MAX_LISTED = 5
-
 
 def present_of(incident: Incident) -> Present | None:
     """The present, if a scheduler told it and work was unfinished, or a worker was not well; else None."""
@@ -35,8 +32,8 @@ def present_of(incident: Incident) -> Present | None:
         wanted_workers=whole(cluster.get("workers_wanted")),
         given_up_workers=whole(cluster.get("workers_given_up")),
         waiting_tasks=waiting,
-        paused=tuple(paused[:_MAX_LISTED]),
-        silent=tuple(str(each.identity.worker) for each in silent[:_MAX_LISTED]),
+        paused=tuple(paused[:5]),
+        silent=tuple(str(each.identity.worker) for each in silent[:5]),
         silent_s=max(
             (decimal(each.captures.get("seconds_since_heartbeat")) or 0.0 for each in silent), default=None
         ),
@@ -107,14 +104,12 @@ def _cause(evaluated: EvaluatedCase) -> str | None:
 
 
 def _finished(incident: Incident) -> int | None:
-    """How many results were finished in all; None if no kind of task is known."""
     needs = incident.fields_of("task-needs")
     kinds = {each.get("kind", ""): whole(each.get("finished")) or 0 for each in needs}
     return sum(kinds.values()) if kinds else None
 
 
 def _interrupted(incident: Incident, lost: Sequence[EvaluatedCase]) -> CountTerm:
-    """The tasks that ran at the deaths, as far as the recorder saw them."""
     known = [
         max(len(each.tasks) for each in losses)
         for case in lost

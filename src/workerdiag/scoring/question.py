@@ -16,7 +16,6 @@ from workerdiag.model.incident import Case, Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import ErrorRule, Rulebook
-from workerdiag.model.vocabulary import CauseEnd
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
 from workerdiag.scoring.present import churn_of
@@ -27,8 +26,6 @@ _WAITS_FOR_WORKERS = "WorkerStartTimeoutError"
 #: `Match.origin` of what a scheduler says of this moment.
 _TOPICS_OF_NOW = {"awaited-task", "cluster", "disk", "scheduler-state", "task-state", "worker-state"}
 _PRESENT = frozenset({EXCEPTION_ORIGIN, *(f"event {topic}" for topic in _TOPICS_OF_NOW)})
-#: How causes end that keep work from going on while nobody dies.
-_WITHOUT_DEATH: tuple[CauseEnd, ...] = ("standstill", "never-started", "raised")
 
 
 @frozen(kw_only=True)
@@ -87,7 +84,8 @@ def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
         cause = book.cause(each.owner)
         names_living = each.identity.worker is not None and each.identity.worker not in ended
         is_present = lacks_workers or each.origin in _PRESENT
-        if names_living or (is_present and cause is not None and cause.ends in _WITHOUT_DEATH):
+        is_deathless = cause is not None and cause.ends in ("standstill", "never-started", "raised")
+        if names_living or (is_present and is_deathless):
             yield each
 
 
@@ -103,17 +101,14 @@ def _question_of_error(
     incident: Incident, rule: ErrorRule, evaluated: Sequence[EvaluatedCase], book: Rulebook
 ) -> Question:
     """The question that the caught error is, by what it can come of."""
-
-    def is_admitted(cause_id: str) -> bool:
-        cause = book.cause(cause_id)
-        return cause is not None and rule.admits(cause)
+    admitted = frozenset(each.id for each in book.causes if rule.admits(each))
 
     def kept(signs: Iterable[Match]) -> tuple[Match, ...]:
-        return tuple(each for each in signs if is_admitted(each.owner))
+        return tuple(each for each in signs if each.owner in admitted)
 
     cases = tuple(evolve(each, signs=kept(each.signs)) for each in incident.cases)
     scope = evolve(incident, cases=cases, unassigned_signs=kept(incident.unassigned_signs))
-    ends = [narrowed_case(each, is_admitted) for each in deaths_in_question(evaluated, incident)]
+    ends = [narrowed_case(each, admitted) for each in deaths_in_question(evaluated, incident)]
     if rule.ends:
         return Question(scope=scope, ends=ends)
     tied = [each for each in ends if each.chances.explanation]

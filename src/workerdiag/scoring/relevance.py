@@ -13,12 +13,9 @@ from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, STILL_ALIVE, Cause, ExitSign, LogSign, Rulebook
 from workerdiag.model.stop_reasons import may_retire, restarted_workers, retired_workers
-from workerdiag.model.vocabulary import MatchRole
 
 #: Seconds by which a stop request may follow the end in another log, since clocks differ.
 ORDER_SLACK_S = 2.0
-#: Landmarks of an unrequested end, besides the removal.
-_ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
 #: Streams in which a process writes only about itself.
 _OF_ONE_PROCESS = ("worker", "nanny")
 #: Matches by the name of their sign.
@@ -130,7 +127,9 @@ class Relevance:
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """Whether a stop request follows the death in one log, where a removal alone does not count as one."""
-        shows_deaths = order.origin in self._takes_leave or any(mark.role in _ENDED for mark in end.marks)
+        shows_deaths = order.origin in self._takes_leave or any(
+            mark.role in ("death", "self-closed", "restart") for mark in end.marks
+        )
         is_request = (order.origin, order.line) in self._request_lines
         return is_request and shows_deaths and 0 < end.first_line(order.origin) < order.line
 
@@ -182,7 +181,6 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
 
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
-    """Whether the stop request and a report of the end share one message or event."""
     return (order.origin, order.line) in end.places and (
         bool(order.line)
         or any(mark.text == order.text for mark in end.marks if not mark.line and mark.origin == order.origin)

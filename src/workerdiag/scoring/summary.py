@@ -172,7 +172,6 @@ def _present_sentence(incident: Incident) -> str:
 
 
 def _own_error_sentence(incident: Incident) -> str:
-    """The sentence for a mistake of the caller's own program; empty for any other exception."""
     failure = caught_failure(incident) if is_callers_own(incident) else None
     if failure is None:
         return ""

@@ -32,8 +32,6 @@ from workerdiag.scoring.advice import (
 )
 from workerdiag.scoring.findings import tasks_at_loss
 
-#: Roles of messages that a worker or its nanny writes of that worker, often without its name.
-_OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
 #: Processes whose last minutes findings have at most, and samples for each.
 MAX_HISTORIES = 8
 MAX_SAMPLES = 240
@@ -42,8 +40,6 @@ MAX_MOMENTS = 60
 BEFORE_S, AFTER_S = 300.0, 60.0
 #: Landmarks that only repeat a moment of their role.
 _REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
-#: Roles that schedulers and clients have too: these concern a worker only if they name one.
-_ONLY_WITH_WORKER = ("start", "connection-lost", "removal")
 _KINDS: Mapping[str, MomentKind] = {kind: kind for kind in get_args(MomentKind)}
 #: Where thresholds stand in what a scheduler or a recorder says (distributed.yaml; `sources.recorder`).
 _FRACTIONS = {
@@ -67,7 +63,7 @@ def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Matc
     return [
         evolve(mark, identity=ends[place].identity)
         if place is not None
-        and mark.role in _OF_WORKERS
+        and mark.role in ("pause", "resume", "trouble", "self-closed", "stop-request")
         and mark.identity == NO_IDENTITY
         and len(started.get((mark.origin, place), ())) <= 1
         else mark
@@ -138,7 +134,6 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
 
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
-    """The limits of one process. Thresholds that it recorded itself have precedence."""
     names = _FRACTIONS if worker_bytes else ()
     fractions: dict[str, Any] = {name: getattr(known, name) or told.get(name) for name in names}
     return evolve(known, worker_bytes=worker_bytes, **fractions)
@@ -218,7 +213,7 @@ def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]
         if mark.when is not None
         and mark.role in _KINDS
         and mark.owner not in _REPEATED
-        and (mark.identity.worker or mark.role not in _ONLY_WITH_WORKER)
+        and (mark.identity.worker or mark.role not in ("start", "connection-lost", "removal"))
         and first - BEFORE_S <= mark.when <= last + AFTER_S
     )
     found: list[Moment] = []
