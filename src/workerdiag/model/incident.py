@@ -7,7 +7,8 @@ another process of that machine.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from typing import Final, Generic, TypeVar
 
@@ -184,9 +185,17 @@ class Incident:
         """The signs of each death, then those that no death claims."""
         return (*(each for case in self.cases for each in case.signs), *self.unassigned_signs)
 
-    def events(self, topic: str) -> list[Match]:
+    @cached_property
+    def marks_by_owner(self) -> Mapping[str, Sequence[Match]]:
+        """The landmarks by their ids."""
+        found: dict[str, list[Match]] = {}
+        for each in self.marks:
+            found.setdefault(each.owner, []).append(each)
+        return found
+
+    def events(self, topic: str) -> Sequence[Match]:
         """The events of that topic; its fields are captures, as text."""
-        return [each for each in self.marks if each.owner == f"event.{topic}"]
+        return self.marks_by_owner.get(f"event.{topic}", ())
 
     def fields_of(self, topic: str) -> list[Mapping[str, str]]:
         """The fields of each event of that topic."""

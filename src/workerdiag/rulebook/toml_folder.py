@@ -128,18 +128,15 @@ class _FolderReader:
         return content
 
     def _cause(self, path: Path) -> Iterator[Cause]:
-        content, expected_id = self._read_rule(path), f"{path.parent.name}.{path.stem}"
+        content, expected_id = _with_fields(self._read_table(path)), f"{path.parent.name}.{path.stem}"
         if _is_newer(content.get("engine")):
             self._notes.append(f"{expected_id} is left out: it wants workerdiag {content['engine']} or newer")
         elif content:
             yield from self._with_id(path, content, Cause, expected_id, "the path, with a dot")
 
     def _shared(self, path: Path) -> Iterator[SharedRules]:
-        if content := self._read_rule(path):
+        if content := _with_fields(self._read_table(path)):
             yield from self._with_id(path, content, SharedRules, path.stem, "the file's name")
-
-    def _read_rule(self, path: Path) -> dict[str, object]:
-        return _with_fields(self._read_table(path))
 
     def _with_id(
         self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
@@ -201,8 +198,8 @@ def _long_patterns(content: object, key: str = "") -> Iterator[str]:
 
 def _is_newer(engine: object) -> bool:
     """Whether a rule requires a newer engine; an invalid value is reported later."""
-    parts = str(engine).split(".") if isinstance(engine, str) else []
-    return bool(parts) and all(part.isdigit() for part in parts) and tuple(map(int, parts)) > ENGINE
+    parts = engine.split(".") if isinstance(engine, str) else ["?"]
+    return all(part.isdigit() for part in parts) and tuple(map(int, parts)) > ENGINE
 
 
 def _misplaced_files(folder: Path) -> Iterator[str]:

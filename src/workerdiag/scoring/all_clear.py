@@ -306,7 +306,7 @@ def unfinished_starts(incident: Incident) -> Iterator[Match]:
     yield from _never_up(incident)
     if not any(each.owner in _REGISTERED for each in marks):  # older nannies do not say why they close
         yield from _last_starts(marks, (_NANNY_STARTS, _STARTS), lambda each: each.role == "stop-request")
-    up = {each.origin for each in marks if each.owner in (*(*_REGISTERED, _WAITING, _STARTS), _SCHEDULER_STARTS)}
+    up = {each.origin for each in marks if each.owner in (*_REGISTERED, _WAITING, _STARTS, _SCHEDULER_STARTS)}
     not_up = (each for each in marks if each.origin not in up)
     yield from _last_starts(not_up, (_PRELOADING,), lambda each: each.owner == _NANNY_STARTS)
 

@@ -15,7 +15,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.findings import assigned_tasks, death_of_end, fingerprint, ranked_cause
-from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, by_owner, distribution
+from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, distribution
 from workerdiag.scoring.relevance import Relevance
 
 _MARKS_OF_AN_END: frozenset[MatchRole] = frozenset(
@@ -74,9 +74,8 @@ def evaluate_cases(
 class _Evaluator:
     def __init__(self, incident: Incident, book: Rulebook) -> None:
         self._incident = incident
-        marks = by_owner(incident.marks)
-        self._relevance = Relevance(incident, marks, book)
-        self._scoring = CauseScoring(book, marks, incident.inspected)
+        self._relevance = Relevance(incident, incident.marks_by_owner, book)
+        self._scoring = CauseScoring(book, incident.marks_by_owner, incident.inspected)
 
     def evaluated(self, case: Case) -> EvaluatedCase:
         """The case with the evidence for each cause."""

@@ -38,7 +38,6 @@ class TaskNeeds:
     key: str = ""
     kind: str = ""
     finished: int = 0
-    began: int = 0
     kept: int = 0
     kept_bytes: int = 0
     inputs: int = 0
@@ -126,15 +125,13 @@ class Workload:
     @classmethod
     def of(cls, incident: Incident) -> Self:
         """What the evidence of an incident has of it."""
-        by_owner: dict[str, list[Mapping[str, str]]] = {}
-        for each in incident.marks:
-            by_owner.setdefault(each.owner, []).append(each.captures)
-        work = cls._of_captures(by_owner)
+        marks = incident.marks_by_owner
+        work = cls._of_captures({owner: [each.captures for each in some] for owner, some in marks.items()})
         refused = (parse_bytes(each.captures.get(REFUSED_ALLOCATION, "")) for each in incident.all_signs)
         return evolve(
             work,
             needs=_with_facts(work.needs, incident.tasks_at_loss),
-            unspillable=_warnings(each for each in incident.marks if each.owner == UNMANAGED),
+            unspillable=_warnings(marks.get(UNMANAGED, ())),
             recorded=last_memories(incident),
             is_killed_named=any(each.task for each in incident.exceptions)
             or any(facts.ran for loss in incident.tasks_at_loss for facts in loss.facts),

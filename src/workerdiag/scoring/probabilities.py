@@ -217,14 +217,6 @@ _SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)
 MarksByOwner = Mapping[str, Sequence[Match]]
 
 
-def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
-    """The *matches* by the id of their cause or landmark."""
-    found: dict[str, list[Match]] = {}
-    for each in matches:
-        found.setdefault(each.owner, []).append(each)
-    return found
-
-
 class CauseScoring:
     """Scores the causes of a rulebook in each death of an incident."""
 
