@@ -42,11 +42,7 @@ _Moment = tuple[str, str | int]
 
 
 def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
-    """The *matches* with their times on one clock, and a note for each corrected clock.
-
-    The reference is the scheduler's clock, else that of the log with the most moments in common with others.
-    A log without a common moment keeps its times.
-    """
+    """The *matches* on the scheduler's clock, else on that of most moments, and a note for each corrected one."""
     moments = _moments(matches)
     ahead_s = _clock_offsets(moments, _end_times(matches)) if len(moments) > 1 else {}
     if not ahead_s:

@@ -79,10 +79,7 @@ class HeldObject:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryCensus:
-    """The largest objects that running tasks and the user's modules held at one moment, largest first.
-
-    One may be part of another one. Of a process that came near its limit, taken at 75, 85 and 92 % of that.
-    """
+    """The largest objects of tasks and the user's modules at 75, 85 or 92 % of the limit; one may be in another."""
 
     #: Seconds since the epoch.
     at: float

@@ -81,10 +81,7 @@ def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
 
 @cache
 def shipped_folder() -> Path:
-    """Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``.
-
-    Of a package in a zip file it is a copy, which goes with the process.
-    """
+    """Return the folder of the shipped TOML files, in the wheel or beside ``src``; from a zip file a copy."""
     package = files("workerdiag")
     inside = package.joinpath("knowledge")
     if isinstance(package, Path):

@@ -55,11 +55,7 @@ class EvaluatedCase:
 def evaluate_cases(
     cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
-    """The evidence for each cause in each case, with the signs that no death claims.
-
-    At most `MAX_EVALUATED` deaths are evaluated, the first and the last; once *deadline* is over, only the
-    first `MIN_EVALUATED`.
-    """
+    """The evidence in each case, of at most `MAX_EVALUATED` deaths, the first and last; of few once it is late."""
     evaluator = _Evaluator(incident, book)
     cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
@@ -160,11 +156,7 @@ def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
 def deciding_cases(
     in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
 ) -> Sequence[EvaluatedCase]:
-    """The cases that decide the ranking: unexpected deaths, explained ones first; else all; or unclaimed signs.
-
-    Signs that no death claims decide if there is no death, and if no death is in question, none is explained
-    and work stands still.
-    """
+    """The cases that decide the ranking: unexpected deaths, explained ones first, else all, else unclaimed signs."""
     crashes = [each for each in in_question if each.is_unexpected]
     deaths = _explained(crashes) or crashes or _explained(in_question) or list(in_question)
     names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)

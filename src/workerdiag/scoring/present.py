@@ -65,11 +65,7 @@ _COUNTS = "the scheduler's counts for the kinds of task at work"
 def churn_of(
     incident: Incident, evaluated: Sequence[EvaluatedCase]
 ) -> tuple[Churn, tuple[EvaluatedCase, ...]] | None:
-    """A churn that goes on, and its deaths of the newest known cause or of none, oldest first; or None.
-
-    Workers die, others take their place and die of the same, and nothing is raised. Workers that were asked to stop
-    do not count, however often they are replaced, nor does one batch that is lost together.
-    """
+    """A churn that goes on, and its unasked deaths of the newest known cause or of none, oldest first; or None."""
     state = next(iter(incident.fields_of("scheduler-state")), {})
     lost = [each for each in evaluated if each.is_unexpected]
     newest = next((cause for each in reversed(lost) if (cause := _cause(each))), None)

@@ -42,11 +42,7 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
 def weighed_facts(
     seen: Iterable[SignEvidence], *, is_everyday: bool = False
 ) -> list[tuple[float, list[SignEvidence]]]:
-    """Each fact: the logarithm of its likelihood ratio, and the signs that show it.
-
-    With *is_everyday* the cause ends as every run does (`EVERYDAY_ENDS`) and no process is known to have
-    ended; a sign that stands alone then counts less (`LONE_GRADES`).
-    """
+    """Each fact: the logarithm of its likelihood ratio, less if it is alone and *is_everyday*, and its signs."""
     by_fact: dict[str, list[SignEvidence]] = {}
     for each in seen:
         by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
