@@ -156,7 +156,7 @@ def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
 def deciding_cases(
     in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
 ) -> Sequence[EvaluatedCase]:
-    """The cases that decide the ranking: unexpected deaths, explained ones first, else all, else unclaimed signs."""
+    """The cases that decide the ranking: unexpected deaths, explained first, else all, else unclaimed signs."""
     crashes = [each for each in in_question if each.is_unexpected]
     deaths = _explained(crashes) or crashes or _explained(in_question) or list(in_question)
     names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
