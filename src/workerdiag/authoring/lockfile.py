@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from attrs import asdict
 
@@ -18,11 +18,6 @@ from workerdiag.model.rules import Cause, Landmark, Rulebook
 
 #: The lock's name in a rule folder.
 LOCK_FILE = "lock.json"
-
-
-class _LockedRule(TypedDict):
-    revision: int
-    sha256: str
 
 
 #: What of a cause can change a diagnosis; its wording can be mended freely.
@@ -69,7 +64,7 @@ def lock_rules(folder: Path, book: Rulebook) -> list[str]:
     return problems
 
 
-def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:
+def revision_problems(known: Mapping[str, Mapping[str, Any]], book: Rulebook) -> Iterator[str]:
     """Yield the released ids that vanished, and each rule whose revision is not the one that its content needs."""
     rules = _rules_by_id(book)
     for rule_id in known.keys() - rules.keys():

@@ -51,7 +51,7 @@ class ForeignProcesses:
     """Processes that are not Dask's, distinguished from those that are by pid and time."""
 
     def __init__(self, foreign: Collection[ProcessEnd], own: Collection[ProcessEnd]) -> None:
-        self._foreign, self._own = NameIndex.of_ends(foreign), NameIndex.of_ends(own)
+        self._foreign, self._own = NameIndex.by_identity(foreign), NameIndex.by_identity(own)
         self._kills: dict[str, list[Match]] = {}
         times = sorted(end.when for end in own if end.when is not None)
         for mark in (mark for end in foreign for mark in end.marks if mark.line):

@@ -39,9 +39,7 @@ class Check:
     @property
     def in_brief(self) -> str:
         """The grade with its sum on one line, and the first change."""
-        lines = [self._headline]
-        lines += [f"{each.do}: {each.change}" for each in self.cures[:1]]
-        return "\n".join(lines)
+        return "\n".join((self._headline, *(f"{each.do}: {each.change}" for each in self.cures[:1])))
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

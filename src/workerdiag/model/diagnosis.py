@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from attrs import field, frozen
-from attrs.validators import and_, ge, le
+from attrs.validators import ge
 
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.memory import PROBABILITY, Cure, MemoryAccount
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.timeline import CodeLine, Timeline
 from workerdiag.model.vocabulary import FactorKind, Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
@@ -26,8 +26,6 @@ RECOGNITION_ROLE: Final = "recognised"
 
 #: Probability from which a cause supports a verdict or a decision.
 SURE_ENOUGH = 0.5
-
-_probability = and_(ge(0.0), le(1.0))
 
 
 @frozen(kw_only=True)
@@ -106,7 +104,7 @@ class RankedCause:
     family: str
     why: str
     #: From 0 to 1; all causes and ``unknown_probability`` sum to 1.
-    probability: float = field(validator=_probability)
+    probability: float = field(validator=PROBABILITY)
     evidence: tuple[Clue, ...] = ()
     against: tuple[Clue, ...] = ()
     #: Signs that could not be checked, with the place that was not read.
@@ -318,7 +316,7 @@ class Findings:
     #: One sentence: what happened, also when nothing died.
     summary: str
     causes: tuple[RankedCause, ...] = ()
-    unknown_probability: float = field(default=1.0, validator=_probability)
+    unknown_probability: float = field(default=1.0, validator=PROBABILITY)
     deaths: tuple[Death, ...] = ()
     blame: Blame = Blame()
     next_steps: tuple[NextStep, ...] = ()

@@ -34,7 +34,7 @@ _SPOKEN = frozenset(
 #: Time zones differ by multiples of a quarter of an hour; times of logs in two zones have no order.
 _ZONE_S = 900.0
 _T = TypeVar("_T")
-_E = TypeVar("_E", ExceptionFacts, Match, MemoryReading, ProcessHistory, TasksAtLoss)
+_E = TypeVar("_E", ExceptionFacts, Match, MemoryReading, ProcessEnd, ProcessHistory, TasksAtLoss)
 
 
 class Lifetimes:
@@ -89,18 +89,10 @@ class NameIndex(Generic[_T]):
 
     @staticmethod
     def by_identity(pieces: Iterable[_E]) -> NameIndex[_E]:
-        """Pieces of evidence in their order."""
+        """Pieces of evidence, or ends of processes by all their names, in their order."""
         index: NameIndex[_E] = NameIndex()
         for number, piece in enumerate(pieces):
-            index.add(number, piece, piece.identity)
-        return index
-
-    @staticmethod
-    def of_ends(ends: Iterable[ProcessEnd]) -> NameIndex[ProcessEnd]:
-        """The ends of processes by all their names."""
-        index: NameIndex[ProcessEnd] = NameIndex()
-        for number, end in enumerate(ends):
-            index.add(number, end, *end.identities)
+            index.add(number, piece, *getattr(piece, "identities", (piece.identity,)))
         return index
 
     def add(self, number: int, value: _T, *identities: Identity) -> None:

@@ -10,7 +10,7 @@ from workerdiag.model.vocabulary import CureKind, MemoryReason
 
 #: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
 KNOWN_COPIES, UNKNOWN_COPIES = 1, 3
-_probability = and_(ge(0.0), le(1.0))
+PROBABILITY = and_(ge(0.0), le(1.0))
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
@@ -32,7 +32,7 @@ class ReasonChance:
     reason: MemoryReason
     #: The same in a few words.
     title: str = ""
-    probability: float = field(validator=_probability)
+    probability: float = field(validator=PROBABILITY)
     #: One sentence with the numbers.
     why: str = ""
 
@@ -98,7 +98,7 @@ class Cure:
     #: The sum behind it.
     why: str
     #: How likely it suffices.
-    probability: float = field(validator=_probability)
+    probability: float = field(validator=PROBABILITY)
     cost: str = ""
 
 

@@ -70,7 +70,7 @@ def evaluate_cases(
 class _Evaluator:
     def __init__(self, incident: Incident, book: Rulebook) -> None:
         self._incident = incident
-        self._relevance = Relevance(incident, incident.marks_by_owner, book)
+        self._relevance = Relevance(incident, book)
         self._scoring = CauseScoring(book, incident.marks_by_owner, incident.inspected)
 
     def evaluated(self, case: Case) -> EvaluatedCase:

@@ -24,9 +24,10 @@ _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 
 class Relevance:
-    """Decides which signs count in a death, by the order of the reports; *marks* are the landmarks by their id."""
+    """Decides which signs count in a death, by the order of the reports; *book* has the causes of the signs."""
 
-    def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
+    def __init__(self, incident: Incident, book: Rulebook) -> None:
+        marks = incident.marks_by_owner
         self._lifetimes = incident.lifetimes
         self._stop_requests = StopRequests(marks)
         orders = (each for each in incident.marks if each.role == "stop-request" and each.owner != STILL_ALIVE)
