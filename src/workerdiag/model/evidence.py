@@ -48,8 +48,7 @@ class LogChunk:
     data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
     stream: Stream | None = field(default=None, validator=optional(in_(STREAMS)))
     identity: Identity = NO_IDENTITY
-    #: Number of its first line in *origin*, where text before it was left out; None: it goes on
-    #: where the chunk before ended.
+    #: Number of its first line in *origin* behind text that was left out; None: it goes on where the last ended.
     first_line: int | None = field(default=None, validator=optional(ge(1)))
 
     @cached_property
@@ -122,8 +121,7 @@ class ExceptionFacts:
     maybe_dask: bool = True
     #: Whether its traceback shows that the caller's own process raised it, so that no worker took part.
     in_caller: bool = False
-    #: The innermost line outside libraries, of the task or of the caller: ``function (file:line)``; empty if
-    #: not known.
+    #: The innermost line outside libraries, of the task or of the caller, as ``function (file:line)``, if known.
     raised_at: str = ""
     #: That line with its neighbours, each with its number: ``> 12  total += d["pressure"]``.
     source: tuple[str, ...] = ()

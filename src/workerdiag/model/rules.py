@@ -240,8 +240,7 @@ class Mitigation:
     uses: tuple[str, ...] = ()
     #: Numbers that make it superfluous: if one of them is known, it is left out.
     superseded_by: tuple[str, ...] = ()
-    #: Signs of this cause for which it applies; if none of them shows, it is left out. Empty: it always
-    #: applies.
+    #: Signs of this cause; if none of them shows, it is left out. Empty: it always applies.
     signs: tuple[str, ...] = ()
     #: Placeholders that it needs: if one of them is unknown, it is left out.
     requires: tuple[str, ...] = ()

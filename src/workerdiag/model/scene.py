@@ -96,8 +96,7 @@ class Scene:
 class Terms:
     """What a query to a source takes, and how long the source can be asked."""
 
-    #: How long the evidence usually lasts after a death, in seconds. The most perishable sources are asked
-    #: first.
+    #: Seconds that the evidence usually lasts after a death. The most perishable sources are asked first.
     lasts_s: float = inf
     #: The minimum permission, as the platform names it.
     permission: str = ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: The exit status that Dask also reports if it could not read the real status (``AsyncProcess`` in
-#: process.py).
+#: The exit status that Dask also reports if it could not read the real one (``AsyncProcess`` in process.py).
 UNREADABLE_STATUS = 255
 _MAX_SIGNAL = 64
 

@@ -34,8 +34,7 @@ from workerdiag.model.rules import (
     Rulebook,
 )
 
-#: Entry points of this group name a pack: a Python package with rules in it, the path of a folder, or a
-#: callable that returns one of these.
+#: Entry points of this group name a pack: a package with rules, the path of a folder, or a callable for one.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
 _MAX_NAMED = 3
 

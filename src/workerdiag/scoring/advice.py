@@ -236,8 +236,7 @@ class MemoryNumbers:
 
     #: A lower bound for what was wanted: the largest memory seen, or the limit that was hit.
     wanted_more_than_bytes: int | None = None
-    #: A limit that is worth one more try, rounded as people type limits. None if no worker is known to have
-    #: ended at a limit of its own, or if one with more memory ended too.
+    #: A limit for one more try, rounded; None if none is known to have ended at its own, or one with more did.
     worth_a_try_bytes: int | None = None
     #: Values for the placeholders of mitigations, by name.
     words: Mapping[str, str] = field(factory=dict, hash=False)
