@@ -443,8 +443,6 @@ _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
 _LINE_END = r"\n"
 #: One of these is in every guess. Finding them takes 1.4 microseconds, the patterns 12.
 _WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
-#: Text without either of these has no guess.
-OPENINGS = (_MAY_BE, _LISTED)
 
 
 def without_other_programs(found: Sequence[Match]) -> list[Match]:

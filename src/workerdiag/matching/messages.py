@@ -253,16 +253,6 @@ class MatchObserver(Protocol):
         """Receive a message of the log *origin* that shows *sign* (owner and name)."""
 
 
-class TextAround(Protocol):
-    """The bytes of the log around a message."""
-
-    data: bytes
-    base: int
-
-    def line_number(self, offset: int) -> int:
-        """Return the number of the line at *offset*, counted from 1."""
-
-
 @define(eq=False)
 class LogRecord:
     """One message, with the offsets of its lines."""
@@ -275,7 +265,7 @@ class LogRecord:
     text_starts: Sequence[int]
     lines: tuple[ParsedLine, ...]
     #: The block that it is from.
-    window: TextAround
+    window: LogWindow
     #: Patterns already run on it.
     tried: set[str] = field(factory=set)
     _shown: dict[str, bool] = field(factory=dict, init=False)

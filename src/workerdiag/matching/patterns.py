@@ -6,9 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as sre_parser  # type: ignore[attr-defined]
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from attrs import field, frozen
 
@@ -185,12 +183,9 @@ def _may_match(text: str, message: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_within_message(text: str) -> bool:
     """Whether each match in a one-line message is also a match among other one-line messages."""
-    ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
-    try:
-        parsed = sre_parser.parse(ends, re.IGNORECASE)
-    except re.error:
-        return False
-    return bool(parsed.state.flags & re.MULTILINE) or not _has_anchor(parsed)
+    others = text.replace(_LINE_END, "").replace(_LINE_START, "")
+    has_anchor = re.search(r"\\[AZz]", others) or re.search(r"[\^$]", _INSIDE.sub("", others))
+    return text.startswith("(?m)") or not has_anchor
 
 
 @lru_cache(maxsize=4096)
@@ -202,18 +197,6 @@ def is_over_lines(text: str) -> bool:
     while outer != inner:
         outer, inner = _GROUP.sub("", outer), outer
     return "|" not in outer
-
-
-def _has_anchor(items: Iterable[tuple[object, Any]]) -> bool:
-    return any(_is_anchor(*item) for item in items)
-
-
-def _is_anchor(op: object, value: Any) -> bool:
-    if op is sre.SUBPATTERN or op is sre.MAX_REPEAT or op is sre.MIN_REPEAT:
-        return _has_anchor(value[-1])
-    if op is sre.BRANCH:
-        return any(map(_has_anchor, value[1]))
-    return op is sre.AT and value not in (sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY)
 
 
 _S = TypeVar("_S", bound=Sign)

@@ -8,13 +8,12 @@ so that the report can say so.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from attrs import define, field
 
@@ -33,11 +32,10 @@ except ImportError:  # no wheel for this platform (musl, rare machines)
 #: Longest text for the substitute; longer texts are searched in overlapping pieces.
 _GUARD_CHARS = 2_000
 _OVERLAP_CHARS = 500
-#: Memory limits of RE2's cache for one pattern, and for a set. There are a thousand patterns; with RE2's
-#: default of 8 MiB each, varied logs would take gigabytes in a long run. With half as much memory, varied
-#: text is searched at half the speed.
+#: Memory limit of RE2's cache for one pattern. There are a thousand patterns; with RE2's default of 8 MiB each,
+#: varied logs would take gigabytes in a long run. With half as much memory, varied text is searched at half the
+#: speed.
 _PATTERN_BYTES = 512 * 1024
-_SET_BYTES = 2**20
 #: After this much text the caches are dropped. Without this, 38,000 fuzzed logs took 380 MB.
 _CHARS_OF_A_GENERATION = 16 * 2**20
 
@@ -50,8 +48,6 @@ class Generation:
     """
 
     now = 0
-    #: Callbacks that drop references to this generation's patterns.
-    forget: ClassVar[list[Callable[[], None]]] = []
     _searched_chars = 0
 
     @classmethod
@@ -60,8 +56,6 @@ class Generation:
         cls.now += 1
         cls._searched_chars = 0
         pattern.cache_clear()  # a pattern that is not compiled again takes no memory
-        for each in cls.forget:
-            each()
         if re2 is not None:
             re2.purge()
 
@@ -77,63 +71,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Generation.begin)
 
 
-class RegexMatch(Protocol):
-    """One match: its span and its groups."""
-
-    def span(self) -> tuple[int, int]:
-        """Return the offset of the first character, and the one behind the last."""
-
-    def groupdict(self) -> dict[str, str | None]:
-        """Return the text of each named group; None for a group that did not take part."""
-
-
 class BadPatternError(ValueError):
     """A pattern that RE2 does not accept."""
 
 
-class _EngineMatch(Protocol):
-    """A match of RE2, with byte offsets, or of Python."""
+class RegexMatch:
+    """One match, in a text or a piece of it: its span and its groups."""
 
-    def span(self) -> tuple[int, int]: ...
-    def __getitem__(self, index: int, /) -> bytes | None: ...
-    def groupdict(self) -> dict[str, str | None]: ...
+    __slots__ = ("_at", "_match", "_names")
 
-
-class _AsciiMatch:
-    """A match in ASCII text, where byte offsets are character offsets."""
-
-    __slots__ = ("_match", "_names")
-
-    def __init__(self, match: _EngineMatch, names: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, match: Any, names: tuple[tuple[str, int], ...], at: int = 0) -> None:
         self._match = match
         self._names = names
-
-    def span(self) -> tuple[int, int]:
-        return self._match.span()
-
-    def groupdict(self) -> dict[str, str | None]:
-        if not self._names:
-            return {}
-        match = self._match
-        return {name: None if (value := match[index]) is None else value.decode() for name, index in self._names}
-
-
-class _ShiftedMatch:
-    """A match in a piece of a longer text."""
-
-    __slots__ = ("_at", "_match")
-
-    def __init__(self, match: _EngineMatch, at: int) -> None:
-        self._match = match
         self._at = at
 
     def span(self) -> tuple[int, int]:
+        """Return the offset of the first character, and the one behind the last."""
         start, end = self._match.span()
         return self._at + start, self._at + end
 
     def groupdict(self) -> dict[str, str | None]:
-        groups: dict[str, str | None] = self._match.groupdict()
-        return groups
+        """Return the text of each named group; None for a group that did not take part."""
+        groups = ((name, self._match[index]) for name, index in self._names)
+        return {name: text.decode() if isinstance(text, bytes) else text for name, text in groups}
 
 
 class Pattern:
@@ -158,7 +118,7 @@ class Pattern:
         if not self._takes_bytes(text):
             return next(self.finditer(text), None)
         match = self._ascii.search(text.encode())
-        return None if match is None else _AsciiMatch(match, self._names)
+        return None if match is None else RegexMatch(match, self._names)
 
     def _takes_bytes(self, text: str) -> bool:
         """Count *text*, and return whether it can be searched as bytes."""
@@ -171,9 +131,10 @@ class Pattern:
         """Yield all matches, left to right, not overlapping."""
         if self._takes_bytes(text):
             for match in self._ascii.finditer(text.encode()):
-                yield _AsciiMatch(match, self._names)
+                yield RegexMatch(match, self._names)
         elif re2 is not None:
-            yield from self._any().finditer(text)
+            for match in self._any().finditer(text):
+                yield RegexMatch(match, self._names)
         else:
             yield from self._in_pieces(text)
 
@@ -181,7 +142,7 @@ class Pattern:
         found: set[int] = set()
         for at in range(0, max(1, len(text)), _GUARD_CHARS - _OVERLAP_CHARS):
             for match in self._any().finditer(text[at : at + _GUARD_CHARS]):
-                shifted = _ShiftedMatch(match, at)
+                shifted = RegexMatch(match, self._names, at)
                 if shifted.span()[0] not in found:
                     found.add(shifted.span()[0])
                     yield shifted
@@ -209,24 +170,6 @@ def pattern(text: str) -> Pattern:
         BadPatternError: RE2 does not accept it.
     """
     return Pattern(text)
-
-
-def pattern_set(texts: Sequence[str]) -> Any | None:
-    """Compile several patterns into a set, whose ``Match`` returns the indices of the matches; None without RE2."""
-    if re2 is None or not all(text.isascii() for text in texts):
-        return None
-    for most_bytes in (_SET_BYTES, None):  # a large set gets RE2's default
-        with contextlib.suppress(re2.error):
-            return _compile_set(texts, _options(most_bytes))
-    return None
-
-
-def _compile_set(texts: Sequence[str], options: Any) -> Any:
-    together = re2.Set.SearchSet(options)
-    for text in texts:
-        together.Add(text.encode())
-    together.Compile()
-    return together
 
 
 def uses_re2() -> bool:

@@ -34,7 +34,7 @@ from workerdiag.model.incident import END_ROLES
 from workerdiag.model.rules import Rulebook
 
 if TYPE_CHECKING:
-    from workerdiag.matching.tail import SureTest, TailBlock, TailBuffer
+    from workerdiag.matching.tail import TailBlock, TailBuffer
 
 
 class LogScan:
@@ -289,7 +289,6 @@ class ReportCount:
         self._counted_to: dict[str, int] = {}
         #: Whether somebody asked for a stop: then the count is meaningless.
         self._is_void = False
-        self._tests: dict[str, SureTest | None] = {}
 
     def add(self, hit: PatternHit) -> None:
         """Count a match of an unsaturated pattern. Matches come in order."""
@@ -318,9 +317,7 @@ class ReportCount:
         """Return the offsets of the certain new matches, and whether there are no others."""
         from workerdiag.matching.tail import PIECE_PLACES, sure_test  # for large logs
 
-        if text not in self._tests:
-            self._tests[text] = sure_test(text, self._table.owners(text))
-        test, found, is_sure = self._tests[text], list[int](), True
+        test, found, is_sure = sure_test(self._table.owners(text)), list[int](), True
         hits = block.hits((text,))
         for low in range(0, len(hits.packed), PIECE_PLACES):
             if test is None or not self._work.has_time():

@@ -11,21 +11,18 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
 
 from attrs import define, evolve, field, frozen
 
 from workerdiag.matching.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.confirmation import PatternHit
-from workerdiag.matching.log_lines import OPENINGS, guesses
+from workerdiag.matching.log_lines import guesses
 from workerdiag.matching.messages import LogRecord, LogWindow, context_bounds
 from workerdiag.matching.patterns import PatternOwner, PatternTable
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import SearchWork, pattern, pattern_set
+from workerdiag.matching.regex import SearchWork, pattern
 from workerdiag.model.vocabulary import NOTE_START
 
-#: At most this many patterns are compiled. Matches of others are never certain.
-_MAX_TESTS = 64
 #: Places per piece.
 PIECE_PLACES = 128
 #: Bytes of the timestamp before the logger in a usual header.
@@ -36,16 +33,13 @@ _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 @frozen
 class SureTest:
-    """A pattern with the patterns that rule it out. A match is certain if only the first one matches.
+    """A pattern with the one that rules it out. A match is certain if only the first one matches, in no guess.
 
     It rejects everything that `LogScan` and `_is_sign` reject, and more.
     """
 
     text: str
-    #: The pattern, the patterns that rule it out, and last those that begin a guess.
-    compiled: Any
-    #: Numbers of the patterns that begin a guess.
-    guessing: frozenset[int]
+    unless: str | None
     in_header: bool
 
     def starts(self, block: TailBlock, hits: LiteralHits, work: SearchWork) -> tuple[list[int], bool]:
@@ -65,30 +59,20 @@ class SureTest:
         """Whether the message of a candidate in the block *data* is a certain match."""
         if candidate.message is None or candidate.bounds is None:
             return False
-        message = candidate.message.lower()
-        if _CODE in message or _NOTE in message:
+        lowered = candidate.message.lower()
+        if _CODE in lowered or _NOTE in lowered:
             return False
         if self.in_header:
             start = candidate.bounds[0] + _TIME_BYTES
             line = data[start : data.index(b"\n", start)].rstrip(b"\r")
-            return 0 in (self.compiled.Match(line) or ())
-        found = self.compiled.Match(candidate.message) or []
-        if len(found) == 1:
-            return bool(found[0] == 0)
-        return (
-            0 in found
-            and self.guessing.issuperset(set(found) - {0})
-            and not self._is_guess(candidate.message.decode())
-        )
-
-    def _is_guess(self, message: str) -> bool:
-        """Whether the first match in a message may be part of a guess."""
+            return pattern(self.text).search(line.decode()) is not None
+        message = candidate.message.decode()
         found = pattern(self.text).search(message)
-        if found is None or message[(at := found.span()[0]) : at + 1].isspace():
-            return True
-        if not any(guesses(message[:at])):  # the usual case: the match is at the start
+        if found is None or (self.unless and pattern(self.unless).search(message)):
             return False
-        return any(start <= at < end for start, end in guesses(message))
+        at = found.span()[0]
+        is_blank = message[at : at + 1].isspace()
+        return not any(is_blank or start <= at < end for start, end in guesses(message))
 
 
 @define
@@ -97,7 +81,6 @@ class SureMatches:
 
     table: PatternTable
     work: SearchWork
-    _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
     #: Absolute offsets in order, and the offset up to which they are complete.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
     _searched_to: dict[str, int] = field(factory=dict, init=False)
@@ -106,11 +89,7 @@ class SureMatches:
         """Whether *blocks* contain as many certain matches of the pattern *text* as are kept."""
         if not self._may_be_enough(text, blocks):
             return False
-        if text not in self._tests:
-            may_test = len(self._tests) < _MAX_TESTS
-            self._tests[text] = sure_test(text, self.table.owners(text)) if may_test else None
-        test = self._tests[text]
-        if test is None:
+        if (test := sure_test(self.table.owners(text))) is None:
             return False
         known, wanted = self._starts.get(text, []), self.table.kept_per_end(text)
         known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
@@ -143,23 +122,13 @@ class SureMatches:
         return [each for each in found if each >= low]
 
 
-def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
-    """Return the test for a pattern of these *owners*; None if the bytes alone cannot decide."""
-    unless = {each.unless for each in owners}
-    in_header = owners[0].in_header
-    if (
-        len(unless) > 1
-        or any(each.streams or each.unless_in_line for each in owners)
-        or (in_header and unless != {None})
-    ):
+def sure_test(owners: Sequence[PatternOwner]) -> SureTest | None:
+    """Return the test for the pattern of these *owners*; None if the bytes alone cannot decide."""
+    (unless, *others) = {each.unless for each in owners}
+    first = owners[0]
+    if others or any(each.streams or each.unless_in_line for each in owners) or (first.in_header and unless):
         return None
-    ruled_out = tuple(each for each in unless if each)
-    compiled = pattern_set((text, *ruled_out, *OPENINGS))
-    if compiled is None:
-        return None
-    first = 1 + len(ruled_out)
-    guessing = frozenset(range(first, first + len(OPENINGS)))
-    return SureTest(text, compiled, guessing, in_header)
+    return SureTest(first.pattern, unless, first.in_header)
 
 
 #: Hits per piece. Pieces are searched from the end.
