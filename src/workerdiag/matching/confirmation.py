@@ -48,6 +48,7 @@ class PatternHit(NamedTuple):
         if self.follows:
             captures["follows"] = wanted.follows.decode()
         line = record.header or record.lines[first]
+        timed = record.lines[first] if record.lines[first].when else line
         return Match(
             owner=wanted.owner,
             sign=wanted.sign,
@@ -60,7 +61,8 @@ class PatternHit(NamedTuple):
             last_line=record.numbers[self.last],
             message_line=record.numbers[0] if record.header else 0,
             stream=_stream_of(record, first, like.stream),
-            when=record.lines[first].when or line.when,
+            when=timed.when,
+            year_assumed=timed.year_assumed,
             identity=_process_identity(captures, line, like.identity),
             in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
         )

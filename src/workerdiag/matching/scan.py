@@ -14,7 +14,6 @@ from attrs import evolve
 
 from workerdiag.matching.candidates import fresh_candidates
 from workerdiag.matching.confirmation import Confirmation, KeptMatches, PatternHit
-from workerdiag.matching.log_lines import in_year_of_log
 from workerdiag.matching.messages import (
     REACH_AHEAD,
     REACH_BEHIND,
@@ -24,7 +23,7 @@ from workerdiag.matching.messages import (
     NewlineMarks,
     follows,
 )
-from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable, SignTables
+from workerdiag.matching.patterns import PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
@@ -65,8 +64,6 @@ class LogScan:
         #: The blocks to search for the last matches of saturated patterns, once there are any.
         self._tail: TailBuffer | None = None
         self._reports = ReportCount(table, self.work)
-        #: Offsets of matches whose timestamp has no year. Other lines of the log may have it.
-        self._year_assumed: set[int] = set()
 
     def feed(self, chunks: Sequence[LogChunk]) -> None:
         """Add the next chunks, and search everything that has enough text behind it."""
@@ -99,7 +96,7 @@ class LogScan:
         self._settle()
         matches = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
-        yield from in_year_of_log(matches, self._year_assumed)
+        yield from (match for _, match in matches)
 
     def _search_up_to(self, up_to: int) -> None:
         if up_to <= self._done:
@@ -197,8 +194,6 @@ class LogScan:
 
     def _match(self, hit: PatternHit) -> Match:
         hit.record.number_lines()
-        if hit.record.lines[hit.first].year_assumed:
-            self._year_assumed.add(hit.at)
         if self._observer is not None:
             self._observer.on_match(self.like.origin, hit.wanted.key, hit.excerpt())
         return hit.match(self.like)
@@ -209,9 +204,6 @@ class LogScan:
         self._base += count
         base = None if self._tail is None else self._tail.base
         self._confirmation.forget_before(self._base if base is None else base)
-        if len(self._year_assumed) > 100 * END_REPORTS_PER_END:  # a long log: keep those that still matter
-            kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
-            self._year_assumed.intersection_update(kept)
 
 
 #: At most this many bytes wait for the next chunk: the end of a log is searched in one piece.
