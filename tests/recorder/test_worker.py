@@ -468,7 +468,7 @@ def test_who_a_worker_is(monkeypatch):
 STOPPED = """
 import asyncio, os, signal, sys
 from multiprocessing import get_context
-from workerdiag.recorder.worker import StopCapture
+from workerdiag.recorder.worker import capture_stops
 path, how = sys.argv[1:]
 heard = []
 def hear(*_):
@@ -476,7 +476,7 @@ def hear(*_):
     heard.append(1)
 if how == "own handler before":
     signal.signal(signal.SIGTERM, hear)
-capture = StopCapture(open(path, "ab", buffering=0))
+capture = capture_stops(open(path, "ab", buffering=0))
 if how in ("own handler after", "own handler after, and no recorder"):
     signal.signal(signal.SIGTERM, hear)
 if how.endswith("no recorder"):

@@ -388,7 +388,7 @@ def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
 
 
 def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None:
-    from workerdiag.recorder.box.found_box import death_message  # imports the recorder
+    from workerdiag.recorder.delivery import death_message  # imports the recorder
 
     return death_message(place, data, fault)
 

@@ -280,7 +280,7 @@ def draft(logs: tuple[str, ...]) -> int:
     """
     from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
     from workerdiag.bundle.reader import bundle_evidence
-    from workerdiag.recorder.box.found_box import death_message
+    from workerdiag.recorder.delivery import death_message
     from workerdiag.rulebook.load import load_rulebook, quiet_lines
     from workerdiag.sources.logs.source import LogSource
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 
 from attrs import define, field
 
@@ -31,24 +32,20 @@ MAX_BYTES = 16 * 2**20
 _MAX_DROPPED = 100_000
 
 
-@define
+@define(eq=False)
 class RingEntry:
     """A death in the ring, with the numbers of its changes."""
 
     death: RecordedDeath
-    size_bytes: int = field(init=False)
     #: Number of the change that added it.
     first_change: int
     #: Number of its last change; each message that adds to it is a change.
     last_change: int
+    size_bytes: int = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.replace(self.death)
-
-    def replace(self, death: RecordedDeath) -> None:
-        """Replace the death by a version of it with more or fewer facts."""
-        self.death = death
-        self.size_bytes = json_size(to_plain(death))
+    @size_bytes.default
+    def _size_bytes(self) -> int:
+        return json_size(to_plain(self.death))
 
 
 class DeathRing:
@@ -60,35 +57,29 @@ class DeathRing:
     def __init__(self, most: int = MAX_DEATHS, most_bytes: int = MAX_BYTES) -> None:
         self._most = max(1, most)
         self._most_bytes = most_bytes
-        #: By number, counted from 1.
-        self._deaths: dict[int, RingEntry] = {}
-        self._count = 0
-        #: The same deaths, in the order of their last changes.
-        self._by_change: dict[int, RingEntry] = {}
+        #: In the order in which they were added.
+        self._entries: list[RingEntry] = []
         #: Number of the last change, counted from 1.
         self.change_count = 0
         #: For each dropped death, the change that added it.
         self._dropped: deque[int] = deque(maxlen=_MAX_DROPPED)
-        #: The first death that may still have a box.
-        self._first_with_box = 1
-        #: Total size in bytes.
-        self.size_bytes = 0
+        self.dropped_count = 0
 
     def __iter__(self) -> Iterator[RecordedDeath]:
-        return (kept.death for kept in self._deaths.values())
+        return (entry.death for entry in self._entries)
 
     def __len__(self) -> int:
-        return len(self._deaths)
+        return len(self._entries)
 
     @property
-    def dropped_count(self) -> int:
-        """The number of dropped deaths."""
-        return self._count - len(self._deaths)
+    def size_bytes(self) -> int:
+        """Total size in bytes."""
+        return sum(entry.size_bytes for entry in self._entries)
 
     def changed_since(self, change: int) -> list[RingEntry]:
         """The deaths added or changed after *change*, in the order of their last changes."""
-        newest_first = takewhile(lambda kept: kept.last_change > change, reversed(self._by_change.values()))
-        return list(newest_first)[::-1]
+        changed = (entry for entry in self._entries if entry.last_change > change)
+        return sorted(changed, key=attrgetter("last_change"))
 
     def dropped_since(self, change: int) -> int:
         """The number of deaths that were added after *change* and dropped since."""
@@ -96,52 +87,39 @@ class DeathRing:
 
     def add(self, message: DeathMessage) -> bool:
         """Add a message to its death; returns False if it adds nothing."""
-        newest_first = reversed(self._deaths.items())
-        found = next(((number, kept) for number, kept in newest_first if kept.death.is_of(message)), None)
-        if found is None and isinstance(message, RescueAct):
-            return False
-        if found is None:
-            self._add_death(RecordedDeath.of(message))
-        else:
-            number, kept = found
-            new = kept.death.with_message(message)
-            if new is kept.death:
+        places = reversed(range(len(self._entries)))
+        place = next((place for place in places if self._entries[place].death.is_of(message)), None)
+        if place is None:
+            if isinstance(message, RescueAct):
                 return False
             self.change_count += 1
-            kept.last_change = self.change_count
-            self._by_change[number] = self._by_change.pop(number)
-            self._replace(kept, new)
+            self._entries.append(RingEntry(RecordedDeath.of(message), self.change_count, self.change_count))
+        else:
+            entry = self._entries[place]
+            death = entry.death.with_message(message)
+            if death is entry.death:
+                return False
+            self.change_count += 1
+            self._entries[place] = RingEntry(death, entry.first_change, self.change_count)
         self._enforce_limits()
         return True
 
-    def _add_death(self, death: RecordedDeath) -> None:
-        self._count += 1
-        self.change_count += 1
-        kept = RingEntry(death, self.change_count, self.change_count)
-        self._deaths[self._count] = self._by_change[self._count] = kept
-        self.size_bytes += kept.size_bytes
-
-    def _replace(self, kept: RingEntry, death: RecordedDeath) -> None:
-        self.size_bytes -= kept.size_bytes
-        kept.replace(death)
-        self.size_bytes += kept.size_bytes
-
     def _enforce_limits(self) -> None:
-        while len(self._deaths) > self._most:
+        while len(self._entries) > self._most:
             self._drop_oldest()
-        while self.size_bytes > self._most_bytes and self._first_with_box <= self._count:
-            if (kept := self._deaths.get(self._first_with_box)) is not None:
-                self._replace(kept, kept.death.without_box())
-            self._first_with_box += 1
-        while self.size_bytes > self._most_bytes and len(self._deaths) > 1:
+        excess = self.size_bytes - self._most_bytes
+        for place, entry in enumerate(self._entries):
+            if excess <= 0:
+                break
+            if (bare := entry.death.without_box()) is not entry.death:
+                self._entries[place] = RingEntry(bare, entry.first_change, entry.last_change)
+                excess -= entry.size_bytes - self._entries[place].size_bytes
+        while self.size_bytes > self._most_bytes and len(self._entries) > 1:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        number = next(iter(self._deaths))
-        kept = self._deaths.pop(number)
-        del self._by_change[number]
-        self._dropped.append(kept.first_change)
-        self.size_bytes -= kept.size_bytes
+        self._dropped.append(self._entries.pop(0).first_change)
+        self.dropped_count += 1
 
 
 #: Name of the handler.

@@ -20,7 +20,7 @@ from workerdiag.procfs_and_cgroups import boot_id, is_running
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.directories import discard
 from workerdiag.recorder.box.layout import message_path
-from workerdiag.wire import DEATH_TOPIC
+from workerdiag.wire import BOX_MAGIC, DEATH_TOPIC
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Server
@@ -192,12 +192,12 @@ def _orphan_report(path: Path) -> DeathReport | None:
     from attrs import evolve
 
     from workerdiag.errors import BadBoxError
-    from workerdiag.recorder import death_report
     from workerdiag.recorder.box.reader import read_box
+    from workerdiag.recorder.death_report import report_found_box, shorten_report
     from workerdiag.recorder.last_output import last_stderr
 
     if (saved := load_report(path)) is not None:
-        return death_report.shorten_report(evolve(saved, is_late=True))
+        return shorten_report(evolve(saved, is_late=True))
     try:
         box = read_box(path)
     except BadBoxError:
@@ -205,7 +205,7 @@ def _orphan_report(path: Path) -> DeathReport | None:
     has_nanny = _is_nanny_running(box.identity)
     if has_nanny and box.written_at > time.time() - _NANNY_REPORT_S:
         return None
-    return death_report.report_found_box(
+    return report_found_box(
         box,
         stderr=last_stderr(path, box, just_now=False),
         is_nanny_running=has_nanny if box.identity.get("nanny") else None,
@@ -217,3 +217,37 @@ def _is_nanny_running(identity: Mapping[str, str]) -> bool:
     if not (pid.isdecimal() and started.isdecimal()) or identity.get("boot_id", "") != boot_id():
         return False
     return is_running(int(pid), int(started))
+
+
+def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
+    """The report of a worker's death from its box; None if the worker may still run.
+
+    The worker is dead if the box says that it closed or faulthandler wrote a dump. Otherwise, a box on this
+    machine (*place* is its path) must be unlocked or its process gone, and any other box last written ten minutes
+    ago. *fault* is the content of its faulthandler dump.
+
+    Raises:
+        BadBoxError: The data is not a black box, or has another format.
+    """
+    from workerdiag.recorder.box.reader import read_box
+    from workerdiag.recorder.death_report import report_found_box
+    from workerdiag.recorder.last_output import last_stderr
+
+    path = Path(place)
+    box = read_box(data).with_stacks(fault.decode("utf-8", "replace"))
+    lies_here = _is_box_file(path)
+    silent = directories.is_orphan(path) if lies_here else box.written_at < time.time() - directories.SILENCE_S
+    has_ended = bool(box.faulthandler_dump) or box.stage == "closed"
+    if not (silent or has_ended):
+        return None
+    # a box of another user, or of before the machine booted, could name any file of it as its standard error
+    is_ours = lies_here and box.identity.get("boot_id") == boot_id() and path.stat().st_uid == os.getuid()
+    return report_found_box(box, stderr=last_stderr(path, box, just_now=False) if is_ours else None)
+
+
+def _is_box_file(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BOX_MAGIC)) == BOX_MAGIC
+    except (OSError, ValueError):
+        return False

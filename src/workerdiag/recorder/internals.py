@@ -24,7 +24,7 @@ from weakref import WeakMethod
 if TYPE_CHECKING:
     from types import FrameType
 
-    from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker, WorkerState
+    from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker
 
 #: Undoes a change that a function here made.
 Undo = Callable[[], None]
@@ -76,6 +76,19 @@ def _wrap_method(owner: Any, name: str, around: Callable[[Method], Method]) -> U
             delattr(owner, name)
 
     return undo
+
+
+def _call_before(owner: Any, name: str, call: Callable[..., object]) -> Undo | None:
+    """Have *call* called with the arguments of a method right before it; returns what ends that, or None."""
+
+    def around(original: Method) -> Method:
+        def hooked(*args: object, **kwargs: object) -> object:
+            call(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return hooked
+
+    return _wrap_method(owner, name, around)
 
 
 def watch_iterations(client: object, call: Method) -> Undo | None:
@@ -206,16 +219,12 @@ def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
     """
     active = True
 
-    def around(original: Method) -> Method:
-        def hooked(exitcode: int) -> object:
-            if active:  # a process that was made meanwhile keeps it
-                on_exit(exitcode)
-            return original(exitcode)
+    def note(exitcode: int) -> None:
+        if active:  # a process that was made meanwhile keeps it
+            on_exit(exitcode)
 
-        return hooked
-
-    undo_nanny = _wrap_method(nanny, "_on_worker_exit_sync", around)
-    undo_process = _wrap_method(nanny.process, "on_exit", around)
+    undo_nanny = _call_before(nanny, "_on_worker_exit_sync", note)
+    undo_process = _call_before(nanny.process, "on_exit", note)
 
     def undo() -> None:
         nonlocal active
@@ -232,15 +241,7 @@ def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | 
     All such orders go through ``WorkerProcess.kill`` (nanny.py), of the one object that a nanny keeps
     for all its worker processes. None while it has not got it yet.
     """
-
-    def around(original: Method) -> Method:
-        def hooked(*args: object, **kwargs: object) -> object:
-            on_request()
-            return original(*args, **kwargs)
-
-        return hooked
-
-    return _wrap_method(nanny.process, "kill", around)
+    return _call_before(nanny.process, "kill", lambda *_, **__: on_request())
 
 
 def watch_memory_kills(nanny: Nanny, on_kill: Callable[[int], None]) -> Undo | None:
@@ -250,17 +251,12 @@ def watch_memory_kills(nanny: Nanny, on_kill: Callable[[int], None]) -> Undo | N
     ``Nanny.log_event``, and then sends SIGTERM.
     """
 
-    def around(original: Method) -> Method:
-        def hooked(topic: object, msg: object) -> object:
-            pid = msg.get("pid") if topic == "worker-restart-memory" and isinstance(msg, dict) else None
-            if isinstance(pid, int):
-                with suppress(Exception):  # the nanny has a worker to end
-                    on_kill(pid)
-            return original(topic, msg)
+    def note(topic: object, msg: object) -> None:
+        with suppress(Exception):  # the nanny has a worker to end
+            if topic == "worker-restart-memory" and isinstance(msg, dict):
+                on_kill(msg["pid"])
 
-        return hooked
-
-    return _wrap_method(nanny, "log_event", around)
+    return _call_before(nanny, "log_event", note)
 
 
 def terminated_pid(nanny: Nanny) -> int | None:
@@ -319,12 +315,6 @@ def uncount_failure(task: TaskState) -> bool:
     return True
 
 
-def count_failures(task: TaskState, count: int) -> None:
-    """Count losses against a task and its prefix again that `uncount_failure` took back."""
-    task.suspicious += count
-    task.prefix.suspicious += count
-
-
 def lower_threads(worker: Worker, most: int) -> Undo | None:
     """Have a worker run at most so many tasks at once; returns what ends that, or None if it runs no more anyway.
 
@@ -367,17 +357,6 @@ def workers_with(scheduler: Scheduler, resource: str) -> Collection[str]:
     return tuple(address for address in resources.get(resource, ()) if address in scheduler.workers)
 
 
-def has_resource(state: WorkerState, resource: str) -> bool:
-    """Whether a worker, also one that is gone, brings a resource (``WorkerState.resources``)."""
-    return resource in (getattr(state, "resources", None) or ())
-
-
-def is_bound(task: TaskState) -> bool:
-    """Whether a task may only run on some workers, hosts, or where a resource is."""
-    names = ("worker_restrictions", "host_restrictions", "resource_restrictions")
-    return any(getattr(task, name, None) for name in names)
-
-
 def require_resource(scheduler: Any, task: Any, resource: str) -> Undo:
     """Have a task run only where a resource is (``TaskState.resource_restrictions``); returns what ends that.
 
@@ -402,17 +381,6 @@ def _restrict(scheduler: Any, task: Any, restrictions: Mapping[str, float] | Non
     recommendations = scheduler.transition(task.key, "released", stimulus_id)
     task.resource_restrictions = restrictions
     scheduler.transitions(recommendations, stimulus_id=stimulus_id)
-
-
-def unfinished_count(scheduler: Any) -> int:
-    """How many tasks a scheduler has given to workers, or could; those that wait for others are not counted."""
-    assigned = sum(len(state.processing) for state in scheduler.workers.values())
-    return assigned + len(scheduler.unrunnable) + len(scheduler.queued)
-
-
-def unassigned_tasks(scheduler: Any) -> list[Any]:
-    """The tasks that wait for a worker only (``Scheduler.unrunnable`` and ``queued``)."""
-    return [*scheduler.unrunnable, *scheduler.queued]
 
 
 def fail_task(scheduler: Any, task: Any, worker: Any, deaths: int, reason: str) -> bool:

@@ -27,7 +27,6 @@ from types import (
     ModuleType,
 )
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.recorder.internals import frames_by_thread
@@ -52,8 +51,7 @@ _OPAQUE: tuple[type, ...] = (
     *(GetSetDescriptorType, MemberDescriptorType),
 )
 _PLAIN = (int, float, complex, bool, type(None), range, slice)
-#: Name and descriptor of what a class has in slots.
-_SLOTS: WeakKeyDictionary[type, tuple[tuple[str, Any], ...]] = WeakKeyDictionary()
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _CACHED_FUNCTION: type = type(lru_cache(lambda: None))
 #: Columns of these types point to objects of Python, unless they are stored by Arrow.
 _PYTHON_DTYPES = ("object", "str", "string")
@@ -86,7 +84,6 @@ class _Census:
         self._is_complete = True
 
     def found(self) -> tuple[list[dict[str, object]], bool]:
-        """The largest first."""
         ordered = sorted(self._objects, key=lambda each: each["size_bytes"], reverse=True)
         return ordered[:MAX_OBJECTS], self._is_complete
 
@@ -194,7 +191,6 @@ class _Sizer:
     def __init__(self) -> None:
         self._looks_left = _MAX_LOOKS
         self._seen: set[int] = set()
-        self._measures: dict[type, Callable[[_Sizer, Any, int], int]] = {}
 
     def of(self, value: object, depth: int = 0) -> int:
         """Its size, at this depth in the object."""
@@ -206,9 +202,7 @@ class _Sizer:
             return 0
         self._seen.add(id(value))
         self._looks_left -= 1
-        if (measure := self._measures.get(kind)) is None:
-            measure = self._measures[kind] = _measure_for(kind)
-        return measure(self, value, depth)
+        return _measure_for(kind)(self, value, depth)
 
     def elements(self, sample: Sequence[object], count: int, depth: int) -> int:
         """The size of *count* elements from a few; where most of these are one object, the others are too."""
@@ -254,6 +248,7 @@ def _owner(value: Any) -> Any:
     return value
 
 
+@lru_cache(maxsize=256)
 def _measure_for(kind: type) -> Callable[[_Sizer, Any, int], int]:
     for base in kind.__mro__:
         measure = _MEASURES.get(base) or _OF_LIBRARIES.get((base.__module__.partition(".")[0], base.__name__))
@@ -277,13 +272,12 @@ def _attributes(value: object) -> dict[str, object]:
     return found
 
 
+@lru_cache(maxsize=256)
 def _slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
-    known = _SLOTS.get(kind)
-    if known is None:
-        names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
-        slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)
-        known = _SLOTS[kind] = tuple(islice(slots, _MAX_ATTRIBUTES))
-    return known
+    """Name and descriptor of what a class has in slots."""
+    names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
+    slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)
+    return tuple(islice(slots, _MAX_ATTRIBUTES))
 
 
 def _object_bytes(sizer: _Sizer, value: object, depth: int) -> int:
@@ -300,30 +294,17 @@ def _dict_bytes(sizer: _Sizer, value: dict[object, object], depth: int) -> int:
     return dict.__sizeof__(value) + sum(sizer.elements(side, count, depth) for side in sides)
 
 
-def _list_bytes(sizer: _Sizer, value: list[object], depth: int) -> int:
-    count = list.__len__(value)
-    sample = list.__getitem__(value, _evenly(count, depth))
-    return list.__sizeof__(value) + sizer.elements(sample, count, depth)
-
-
-def _tuple_bytes(sizer: _Sizer, value: tuple[object, ...], depth: int) -> int:
-    count = tuple.__len__(value)
-    sample = tuple.__getitem__(value, _evenly(count, depth))
-    return tuple.__sizeof__(value) + sizer.elements(sample, count, depth)
-
-
-def _set_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
-    kind = set if issubclass(type(value), set) else frozenset
+def _container_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
+    kind = _container_kind(value)
     count = kind.__len__(value)
-    sample = list(islice(kind.__iter__(value), _room(count, depth)))
+    if kind in (list, tuple):
+        sample = kind.__getitem__(value, _evenly(count, depth))
+    elif kind is deque:
+        half = -(-_room(count, depth) // 2)
+        sample = [*islice(deque.__iter__(value), half), *islice(deque.__reversed__(value), half)]
+    else:
+        sample = list(islice(kind.__iter__(value), _room(count, depth)))
     return int(kind.__sizeof__(value)) + sizer.elements(sample, count, depth)
-
-
-def _deque_bytes(sizer: _Sizer, value: deque[object], depth: int) -> int:
-    count = deque.__len__(value)
-    half = -(-_room(count, depth) // 2)
-    first, last = islice(deque.__iter__(value), half), islice(deque.__reversed__(value), half)
-    return deque.__sizeof__(value) + sizer.elements([*first, *last], count, depth)
 
 
 def _cached_bytes(sizer: _Sizer, function: Any, depth: int) -> int:
@@ -380,11 +361,7 @@ _MEASURES: Mapping[type, Callable[[_Sizer, Any, int], int]] = {
     array: lambda _, value, __: array.__sizeof__(value),
     memoryview: lambda _, value, __: int(value.nbytes),
     dict: _dict_bytes,
-    list: _list_bytes,
-    tuple: _tuple_bytes,
-    set: _set_bytes,
-    frozenset: _set_bytes,
-    deque: _deque_bytes,
+    **dict.fromkeys(_CONTAINERS, _container_bytes),
     _CACHED_FUNCTION: _cached_bytes,
     partial: lambda sizer, value, depth: sizer.of((*value.args, value.keywords), depth),
 }
@@ -405,10 +382,14 @@ _OF_LIBRARIES: Mapping[tuple[str, str], Callable[[_Sizer, Any, int], int]] = {
 }
 
 
+def _container_kind(value: object) -> Any:
+    return next((kind for kind in _CONTAINERS if issubclass(type(value), kind)), None)
+
+
 def _count(value: object) -> int | None:
     """The number of elements of a container of Python's own."""
-    kinds: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque)
-    return next((int(kind.__len__(value)) for kind in kinds if issubclass(type(value), kind)), None)
+    kind = dict if issubclass(type(value), dict) else _container_kind(value)
+    return None if kind is None else int(kind.__len__(value))
 
 
 def _type_name(kind: type) -> str:

@@ -212,7 +212,8 @@ class RescueMemoryDeaths(SchedulerPlugin):
         """Undo everything that is still in force, also what was taken back of the blame, and end."""
         await self.close()
         for task, count in self._work.taken_back.items():
-            internals.count_failures(task, count)
+            task.suspicious += count
+            task.prefix.suspicious += count
         await self._restore()
 
     def _on_removal(self, msg: Reply) -> None:
@@ -328,9 +329,10 @@ class RescueMemoryDeaths(SchedulerPlugin):
     def _why_no_bigger(self, task: TaskState, loss: _Loss) -> str | None:
         """Why no bigger worker may run a task, as the end of a sentence; None if one may."""
         most = self._most_memory_bytes
-        if internals.has_resource(loss.worker, RESOURCE):
+        if RESOURCE in loss.worker.resources:
             return "which is the bigger worker"
-        if internals.is_bound(task) and task not in self._work.restricted:
+        bound = task.worker_restrictions or task.host_restrictions or task.resource_restrictions
+        if bound and task not in self._work.restricted:
             return "and it may not run on another one"
         if internals.workers_with(self._scheduler, RESOURCE):
             return None
@@ -355,12 +357,15 @@ class RescueMemoryDeaths(SchedulerPlugin):
 
     async def _follow(self) -> None:
         """Look at each computation until it is over, then undo what was done; until no worker died meanwhile."""
+        scheduler = self._scheduler
         while self._work.last is not None:
             idle = 0
             while idle < _IDLE_LOOKS:
                 await asyncio.sleep(_LOOK_S)
                 self._look()
-                idle = 0 if internals.unfinished_count(self._scheduler) else idle + 1
+                waiting = scheduler.unrunnable or scheduler.queued
+                is_busy = waiting or any(each.processing for each in scheduler.workers.values())
+                idle = 0 if is_busy else idle + 1
             await self._restore()
         self._follower = None
 
@@ -399,7 +404,8 @@ class RescueMemoryDeaths(SchedulerPlugin):
         if self._workers:
             work.none_since = now
         elif now - work.none_since > self._deadline_s:
-            self._give_up(internals.unassigned_tasks(self._scheduler), f"has no worker, and none {waited}")
+            waiting = [*self._scheduler.unrunnable, *self._scheduler.queued]
+            self._give_up(waiting, f"has no worker, and none {waited}")
 
     def _give_up(self, tasks: Iterable[TaskState], why: str) -> None:
         """Have tasks fail at the next look, and do nothing about this computation any more; it is said once."""
@@ -441,7 +447,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
 
     def _sufficient_memory_bytes(self, work: _Computation) -> int | None:
         """The memory of the bigger worker, if everything that was given to it has finished."""
-        bigger = (each for each, _ in self._workers.values() if internals.has_resource(each, RESOURCE))
+        bigger = (each for each, _ in self._workers.values() if RESOURCE in each.resources)
         if not work.has_asked or any(internals.result_bytes(each) is None for each in work.restricted):
             return None
         return max((each.memory_limit for each in bigger), default=None)

@@ -149,7 +149,7 @@ class WorkerRecording(Recording):
         else:
             self.lack("fatal-signals", why_not)
         if self._owns_process and self._worker.nanny:
-            self._undo.callback(StopCapture(box.open_fault()).detach)
+            self._undo.callback(capture_stops(box.open_fault()).detach)
 
     def _on_log_record(self, record: logging.LogRecord) -> None:
         """Record the reason and the stage when the log says that the worker closes."""
@@ -280,16 +280,16 @@ class StderrCapture:
         self._piece.text = rest[-io.DEFAULT_BUFFER_SIZE :]
 
 
-class FaulthandlerCapture:
-    """Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
+class StackCapture:
+    """A file to which faulthandler writes the stacks of all threads, until *stop* is called.
 
-    The file stays open until `detach`: faulthandler knows its descriptor alone.
+    It stays open until `detach`: faulthandler knows its descriptor alone.
     """
 
-    def __init__(self, file: io.FileIO) -> None:
+    def __init__(self, file: io.FileIO, stop: Callable[[], object]) -> None:
         self._file = file
+        self._stop = stop
         self._active = True
-        faulthandler.enable(file=file, all_threads=True)
         call_in_children(self.leave)
 
     def detach(self) -> None:
@@ -302,48 +302,37 @@ class FaulthandlerCapture:
         """Stop watching; also in forked children, whose stacks do not belong in the worker's box."""
         if self._active:
             self._active = False
-            faulthandler.disable()
+            self._stop()
 
 
-class StopCapture:
-    """Has faulthandler write the stacks of all threads to a file when the process is asked to end (SIGTERM).
+def capture_stops(file: io.FileIO) -> StackCapture:
+    """Have faulthandler write to a file when the process is asked to end (SIGTERM).
 
     That is how a nanny ends a worker above its memory limit, which then dies at once. Whoever handled the signal
     before still does; whoever asks for it later replaces us.
     """
+    before = signal.getsignal(signal.SIGTERM)
+    faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self._handler = signal.getsignal(signal.SIGTERM)
-        self._active = True
-        faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
-        call_in_children(self.leave)
-
-    def detach(self) -> None:
-        """Leave the signal as it was."""
-        self.leave()
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-    def leave(self) -> None:
-        """Stop watching; also in forked children, whose stacks do not belong in the worker's box."""
-        if not self._active:
-            return
-        self._active = False
+    def stop() -> None:
         handler = signal.getsignal(signal.SIGTERM)
         faulthandler.unregister(signal.SIGTERM)  # brings back the handler of before, whoever came after us
-        if handler is not None and handler is not self._handler:
+        if handler is not None and handler is not before:
             signal.signal(signal.SIGTERM, handler)
 
+    return StackCapture(file, stop)
 
-def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[FaulthandlerCapture | None, str]:
+
+def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[StackCapture | None, str]:
     """What watches for fatal signals, or None and the reason why nothing does."""
     if faulthandler.is_enabled():
         return None, "faulthandler writes elsewhere already, and is left alone"
     try:
-        return FaulthandlerCapture(open_file()), ""
+        file = open_file()
+        faulthandler.enable(file=file, all_threads=True)
     except (OSError, ValueError, RuntimeError) as problem:
         return None, f"faulthandler has no file: {problem}"
+    return StackCapture(file, faulthandler.disable), ""
 
 
 #: Distributed says of a task only that it ended, not how.

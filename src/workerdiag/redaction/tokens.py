@@ -13,8 +13,8 @@ from attrs import frozen
 
 from workerdiag.redaction.named_values import HIDDEN
 
-#: What follows in a token, by what it may begin with, in small letters. Quantifiers are bounded below, so that words
-#: of people do not count, and a token that a log has cut off mostly does.
+#: What follows in a token, with what it may begin with, in small letters. Quantifiers are bounded below, so that
+#: words of people do not count, and a token that a log has cut off mostly does.
 _BEHIND: Mapping[str, str] = {
     r"[\w-]{10,}": "ya29. gldt- glcbt- glptt- glft- glimt- glagent- glsoat- gloas- gr1348941 hvs. hvb. hvr.",
     r"[A-Za-z0-9]{20,}": "nfp_ npm_ api_org_ r8_ gsk_ xai- pplx- pnu_ pnb_ ntn_",

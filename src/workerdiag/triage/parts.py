@@ -365,7 +365,7 @@ class EvidenceFile:
         yield from pieces
 
     def _box(self) -> Iterator[Evidence]:
-        from workerdiag.recorder.box.found_box import death_message
+        from workerdiag.recorder.delivery import death_message
         from workerdiag.sources.recorder.source import death_evidence
         from workerdiag.wire.recorded_death import RecordedDeath
 

@@ -19,8 +19,8 @@ from support.death_records import NOW, decoded, found_report, nanny_report, sche
 from workerdiag.cli import main
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit, TasksAtLoss
 from workerdiag.model.identity import Identity
-from workerdiag.recorder.box.found_box import death_message
 from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.recorder.delivery import death_message
 from workerdiag.recorder.journal import Journal
 from workerdiag.sources.logs.inputs import resolve_logs
 from workerdiag.sources.logs.source import LogSource

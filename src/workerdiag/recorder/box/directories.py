@@ -289,16 +289,10 @@ def filesystem_type(folder: Path) -> str:
 
 
 def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
-    """Path, type and device number of each mount."""
+    """Path, type and device number of each mount; the kernel writes blanks and the like in octal."""
     for line in lines:
         left, _, right = line.partition(" - ")
         fields = left.split()
         major, minor = fields[2].split(":")
-        yield _unescape_mount_path(fields[4]), right.split()[0], os.makedev(int(major), int(minor))
-
-
-def _unescape_mount_path(place: str) -> str:
-    """The path with the kernel's octal escapes decoded: blanks, tabs, line feeds and backslashes."""
-    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        place = place.replace(escape, character)
-    return place
+        path = re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4])
+        yield path, right.split()[0], os.makedev(int(major), int(minor))
