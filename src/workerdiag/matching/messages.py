@@ -1,17 +1,17 @@
 """The messages of a log: lines parsed on demand, each once, and assembled around a place.
 
 A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Lines
-of several forwarders may be mixed, so they are indexed by forwarder. The bounds of a message depend only on bytes
-within fixed distances, so they do not depend on how the log is cut into chunks. Text without headers and
-overlong lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES` messages.
+of several forwarders may be mixed; one message is of one of them. The bounds of a message depend only on bytes
+within fixed distances, so they do not depend on how the log is cut into chunks. Text without headers and overlong
+lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES` messages.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -24,13 +24,9 @@ from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
 
 #: A longer line is not parsed as a whole, only the text around a candidate.
 LONGEST_LINE = 8 * 1024
-#: Lines are indexed by offset, in drawers of this many bytes.
-_DRAWER_BYTES = 2 * 1024
 #: Limits of the cache of equal short lines: bytes of a line, and lines.
 _SHORT_BYTES, _MAX_SHORT = 256, 4096
 _BLANK = parse_line(b"")
-
-_StartsByForwarder = dict[tuple[str, int], list[int]]
 
 
 class LineIndex:
@@ -42,12 +38,10 @@ class LineIndex:
         #: Parsed lines, except blank ones, which can be very many.
         self._lines: dict[int, ParsedLine] = {}
         self._short: dict[bytes, ParsedLine] = {}
-        self._all: _StartsByForwarder = {}
-        self._headers: _StartsByForwarder = {}
-        #: Runs of parsed lines: where each begins, and where it ends.
-        self._from: list[int] = []
-        self._to: list[int] = []
-        self._behind_overlong: list[int] = []
+        #: Where the lines begin, from the first to the last, between which a forwarder is known to have no header.
+        self._headerless: dict[str, tuple[int, int]] = {}
+        #: Where overlong lines that were met begin, and where the next line does.
+        self._overlong: dict[int, int] = {}
 
     def bounds(self, offset: int) -> tuple[int, int] | None:
         """Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`."""
@@ -61,142 +55,77 @@ class LineIndex:
         return (start, end) if end - start <= LONGEST_LINE else None
 
     def line(self, start: int) -> ParsedLine:
-        """Return the line that begins at *start*."""
-        if start not in self._lines:
-            self._run_of(start)
-        return self._known(start)
+        """Return the line that begins at *start*; of an overlong one, its beginning."""
+        known = self._lines.get(start)
+        if known is not None:
+            return known
+        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
+        end = end if end >= 0 else min(len(self.data), start + LONGEST_LINE)
+        return self.line_between(start, end) if end > start else _BLANK
 
     def line_between(self, start: int, end: int) -> ParsedLine:
-        """Return the line from *start* to *end*, without parsing the lines around it."""
+        """Return the line from *start* to *end*."""
         if start not in self._lines:
             self._work.line_bytes += end - start
             self._lines[start] = self._parse(self.data[start:end])
         return self._lines[start]
 
-    def _known(self, start: int) -> ParsedLine:
-        return self._lines.get(start, _BLANK)
-
     def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
         """Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none."""
-        number = self._run_of(start)
-        floor = max(floor, self.barrier(start))
-        begun = start
-        while True:
-            low = self._from[number]
-            found = _last_start(self._headers, forwarder, max(low, floor), begun)
-            if found is not None or low <= floor or not self._can_go_back(number):
-                return found
-            begun = low
-            number = self._go_back(number, forwarder, floor)
+        low, high = self._headerless.get(forwarder, (0, -1))
+        place, lowest, known_to = start, start + 1, start
+        while place >= floor:
+            if low <= place <= high:
+                place, known_to = low, max(start, high)
+            elif (line := self.line(place)).is_header and line.forwarder == forwarder:
+                break
+            lowest, before = place, self._line_before(place)
+            place = -1 if before is None else before
+        self._headerless[forwarder] = lowest, known_to
+        return place if place >= floor else None
 
     def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
         """Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
 
-        `header_before` has already parsed the lines from *low* to *start*.
+        None of them is before an overlong line that is before *start*.
         """
-        number = self._run_of(start)
-        if low == start and self._stands_alone(start, number, forwarder):
-            return [start]
-        low = max(low, self._from[number], self.barrier(start))
-        begun = start
-        while True:
-            end = min(self._to[number], ceiling)
-            header = next(_starts_between(self._headers, forwarder, begun + 1, end), None)
-            if header is not None:
-                return list(_starts_between(self._all, forwarder, low, header))
-            if end >= ceiling or end >= len(self.data):
-                return list(_starts_between(self._all, forwarder, low, end))
-            begun = end - 1
-            number = self._go_on(number, forwarder, ceiling)
+        starts: list[int] = []
+        place: int | None = start
+        while place is not None and place >= low:
+            if self.line(place).forwarder == forwarder:
+                starts.append(place)
+            place = self._line_before(place)
+        starts.reverse()
+        behind = self._line_behind(start)
+        while behind < min(ceiling, len(self.data)):
+            line = self.line(behind)
+            if line.forwarder == forwarder:
+                if line.is_header:
+                    break
+                starts.append(behind)
+            behind = self._line_behind(behind)
+        return starts
 
-    def _stands_alone(self, start: int, number: int, forwarder: str) -> bool:
-        """Whether a header follows the line at *start*, as it usually does."""
-        behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
-        if behind not in self._lines:
-            if behind != self._to[number] or behind >= len(self.data):
-                return False
-            self._to[number] = self._parse_at(behind)
-            self._merged(number)
-        line = self._known(behind)
-        return line.is_header and line.forwarder == forwarder
-
-    def _run_of(self, start: int) -> int:
-        """Return the index of the run with the line at *start*, which may be new."""
-        number = bisect_right(self._from, start) - 1
-        if number >= 0 and start < self._to[number]:
-            return number
-        self._from.insert(number + 1, start)
-        self._to.insert(number + 1, self._parse_at(start))
-        return self._merged(number + 1)
-
-    def _merged(self, number: int) -> int:
-        """Merge the run with adjacent runs, and return its index."""
-        if number + 1 < len(self._from) and self._to[number] == self._from[number + 1]:
-            self._to[number] = self._to.pop(number + 1)
-            del self._from[number + 1]
-        if number and self._to[number - 1] == self._from[number]:
-            self._to[number - 1] = self._to.pop(number)
-            del self._from[number]
-            return number - 1
-        return number
-
-    def barrier(self, start: int) -> int:
-        """Return the end of the last overlong line before *start*: the search stops there."""
-        place = bisect_right(self._behind_overlong, start)
-        return self._behind_overlong[place - 1] if place else 0
-
-    def _can_go_back(self, number: int) -> bool:
-        low = self._from[number]
-        return low > 0 and self._line_before(low) is not None
+    def has_overlong_between(self, one: int, other: int) -> bool:
+        """Whether an overlong line is between two lines that belong to one message."""
+        low, high = min(one, other), max(one, other)
+        return any(low < each <= high for each in self._overlong.values())
 
     def _line_before(self, start: int) -> int | None:
-        """Return the start of the line before the one at *start*; None if it is overlong."""
-        newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
-        return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
+        """Return the start of the line before the one at *start*; None if there is none, or it is overlong."""
+        newline = self.data.rfind(b"\n", max(0, start - 2 - LONGEST_LINE), start - 1) if start else -1
+        return None if newline < 0 and (not start or start - 1 > LONGEST_LINE) else newline + 1
 
-    def _go_back(self, number: int, forwarder: str, floor: int) -> int:
-        """Parse the lines before a run, up to a header, another run or *floor*."""
-        low = self._from[number]
-        before = self._to[number - 1] if number else 0
-        while low > max(before, floor):
-            start = self._line_before(low)
-            if start is None:
-                break
-            low = start
-            self._parse_at(low)
-            line = self._known(low)
-            if line.is_header and line.forwarder == forwarder:
-                break
-        self._from[number] = low
-        return self._merged(number)
-
-    def _go_on(self, number: int, forwarder: str, ceiling: int) -> int:
-        """Parse the lines behind a run, up to a header, another run or *ceiling*."""
-        high = self._to[number]
-        behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
-        while high < min(behind, ceiling):
-            start, high = high, self._parse_at(high)
-            line = self._known(start)
-            if line.is_header and line.forwarder == forwarder:
-                break
-        self._to[number] = high
-        return self._merged(number)
-
-    def _parse_at(self, start: int) -> int:
-        """Parse the line at *start*, or only its beginning, and index it. Returns the start of the next line."""
+    def _line_behind(self, start: int) -> int:
+        """Return the start of the line behind the one at *start*."""
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
-        following = end + 1
-        if end < 0:
-            end = min(len(self.data), start + LONGEST_LINE)
-            following = self.data.find(b"\n", end) + 1 or len(self.data) + 1
-            if end - start == LONGEST_LINE and end < len(self.data):
-                insort(self._behind_overlong, following)
-        line = self.line_between(start, end) if end > start else _BLANK
-        drawer = (line.forwarder, start // _DRAWER_BYTES)
-        _insert_start(self._all, drawer, start)
-        if line.is_header:
-            _insert_start(self._headers, drawer, start)
-        return following
+        if end >= 0:
+            return end + 1
+        if start + LONGEST_LINE >= len(self.data):
+            return len(self.data) + 1
+        if start not in self._overlong:
+            self._overlong[start] = self.data.find(b"\n", start + LONGEST_LINE) + 1 or len(self.data) + 1
+        return self._overlong[start]
 
     def _parse(self, raw: bytes) -> ParsedLine:
         if len(raw) > _SHORT_BYTES:
@@ -207,32 +136,6 @@ class LineIndex:
             if len(self._short) < _MAX_SHORT:
                 self._short[raw] = line
         return line
-
-
-def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: int) -> None:
-    filed = drawers.setdefault(drawer, [])
-    if not filed or filed[-1] < start:
-        filed.append(start)
-    else:
-        filed.insert(bisect_right(filed, start), start)
-
-
-def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
-    for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
-        filed = drawers.get((forwarder, number))
-        place = bisect_right(filed, high) if filed else 0
-        if filed and place:
-            return filed[place - 1] if filed[place - 1] >= low else None
-    return None
-
-
-def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
-    for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
-        filed = drawers.get((forwarder, number), ())
-        if filed and low <= filed[0] and filed[-1] < end:
-            yield from filed
-        else:
-            yield from (each for each in filed if low <= each < end)
 
 
 #: Code that would log a message: an excerpt of code is not a log.
@@ -520,7 +423,7 @@ class LogWindow:
         start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
         if not self._same_from <= start < self._same_before:
             return False
-        if self._index.barrier(max(start, self._from)) > min(start, self._from):
+        if self._index.has_overlong_between(start, self._from):
             return False
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         if end < offset:
