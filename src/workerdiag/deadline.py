@@ -21,12 +21,8 @@ from workerdiag.errors import describe_error
 MAX_THREADS = 200
 #: Further deaths delay the judgement by at most this multiple of the settling time.
 MOST_TIMES = 3
-#: Share of a budget that is kept for ending in time.
-_ENDING_SHARE = 0.1
 #: Minimum wait for a queue, in seconds: items that are there already are taken.
 _MIN_WAIT_S = 0.001
-#: A thread whose pieces are not taken checks this often whether it was stopped, in seconds.
-_STOP_POLL_S = 0.1
 
 #: The remedy for a time-out.
 MORE_TIME = 'give it more time: explain(..., timeout="60s")'
@@ -60,7 +56,7 @@ class Deadline:
     @classmethod
     def of_budget(cls, budget_s: float) -> Deadline:
         """The deadline of a source that is given *budget_s*; a tenth of that is left for ending in time."""
-        return cls.after((1 - _ENDING_SHARE) * budget_s)
+        return cls.after(0.9 * budget_s)
 
     @property
     def left_s(self) -> float:
@@ -244,7 +240,7 @@ class HelperThread(Generic[_T]):
     def _put(self, piece: _Piece[_T]) -> bool:
         while not self._is_stopped.is_set():
             try:
-                self._queue.put(piece, timeout=_STOP_POLL_S)
+                self._queue.put(piece, timeout=0.1)
             except queue.Full:
                 continue
             return True

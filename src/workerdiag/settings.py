@@ -64,8 +64,6 @@ _OWN_VARIABLE: Final = f"DASK_{ROOT.upper()}__"
 #: Our name outside a comment.
 _MENTION: Final = re.compile(rb"^[^#\n]*\bworkerdiag\b", re.MULTILINE)
 _NOTHING: Final = object()
-#: Characters of a wrong value that are shown.
-_SHOWN_CHARS: Final = 80
 
 
 def setting(key: str) -> Any:
@@ -201,7 +199,7 @@ def _unknown_key_text(key: str) -> str:
 def _shown(value: object) -> str:
     from workerdiag.redaction.secrets import redact_text
 
-    return redact_text(repr(value)[:_SHOWN_CHARS])
+    return redact_text(repr(value)[:80])
 
 
 @cache

@@ -48,10 +48,8 @@ ALLOWED_SETTINGS = (
         for name in names.split()
     ),
 )
-_MAX_VALUE_CHARS = 500
 #: What the black box of a worker knows of its versions (`workerdiag.recorder.recording`).
 _BOX_PACKAGES = ("python", "dask", "distributed", "workerdiag")
-_MAX_BOXES = 3
 _MAX_CHARS = 300
 
 
@@ -91,7 +89,7 @@ def _flat_settings(key: str, value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, bool | int | float | None):
         yield key, value
     else:
-        yield key, str(value)[:_MAX_VALUE_CHARS]
+        yield key, str(value)[:500]
 
 
 def remote_versions(items: Iterable[Evidence | KeptLog]) -> dict[str, str]:
@@ -102,7 +100,7 @@ def remote_versions(items: Iterable[Evidence | KeptLog]) -> dict[str, str]:
         if event.topic == "versions":
             found.update(_labelled_fields(event, without=("of", "address", "packages")))
     boxes = [each for each in events if each.topic == "black-box"]
-    for event in boxes[:_MAX_BOXES]:
+    for event in boxes[:3]:
         found.update(_box_versions(event))
     return found
 
@@ -137,7 +135,6 @@ def _box_versions(event: Event) -> Iterator[tuple[str, str]]:
 
 #: Moments that a report has room for.
 MAX_MOMENTS = 40
-_TEXT_CHARS = 240
 
 
 def timeline(findings: Findings, items: Iterable[Evidence | KeptLog]) -> tuple[TimelineMoment, ...]:
@@ -189,4 +186,4 @@ def _exit_suffix(piece: ProcessExit) -> str:
 
 
 def _clipped_moment(when: float, where: str, text: str) -> TimelineMoment:
-    return TimelineMoment(when=when, where=clip(one_line(where), 80), text=clip(one_line(text), _TEXT_CHARS))
+    return TimelineMoment(when=when, where=clip(one_line(where), 80), text=clip(one_line(text), 240))

@@ -134,8 +134,6 @@ SIZES = (
 _HEAD_BYTES, _TAIL_BYTES, _MESSAGE_BYTES = SIZES[0]
 #: Of one sign, at most this many messages from the start of the log, and as many from its end.
 _MESSAGES_PER_END = 400
-#: Messages that are remembered of a closed log.
-_MAX_MESSAGES = 1000
 
 
 def head_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
@@ -223,7 +221,7 @@ class LogCopy:
             self._end += self._end > 0  # joins with nothing before it
         excerpt = LogExcerpt(self._end, self._line, chunk.data)
         self._end = excerpt.end
-        self._line += sum(chunk.newline_counts)
+        self._line += chunk.newline_count
         self._read_bytes += len(chunk.data)
         if self._head_room:
             head = excerpt.part(0, self._head_room)
@@ -259,7 +257,7 @@ class LogCopy:
     def close(self) -> None:
         """Note that no more will be found in it. The most telling messages come first from now on."""
         self._ends = tuple(merge_excerpts((*self._head, *self._tail_excerpts())))
-        self._messages = {each.start: each for each in self._ranked()[:_MAX_MESSAGES]}
+        self._messages = {each.start: each for each in self._ranked()[:1000]}
         self._head.clear()
         self._tail.clear()
         self._signs.clear()

@@ -40,7 +40,6 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.rendering.json import from_json
 
 _MAX_SMALL_BYTES = 256 * 1024
-_NEWER = "upgrade workerdiag, or use the version that wrote it"
 _DAMAGED = "copy or download it again"
 
 
@@ -163,7 +162,7 @@ class _BundleReader:
             kinds = ", ".join(sorted(self._unknown)[:5])
             newer.append(f"{self._unknown.total()} pieces of unknown kinds were skipped ({kinds})")
         if newer:
-            yield self._bundle_gap("; ".join(newer), _NEWER)
+            yield self._bundle_gap("; ".join(newer), "upgrade workerdiag, or use the version that wrote it")
 
     def _bundle_gap(self, detail: str, remedy: str) -> Gap:
         source = f"bundle {self._name}"
@@ -240,7 +239,6 @@ def _is_parsable(content: bytes) -> bool:
 #: PKWARE's APPNOTE.TXT 6.3.10, section 4.3.7: local file header; 4.3.12: signature of central headers.
 _LOCAL_MARK = b"PK\x03\x04"
 _CENTRAL_MARK = b"PK\x01\x02"
-_MAX_PROBLEMS = 50
 
 
 @define
@@ -268,7 +266,7 @@ class Archive:
 
     def note(self, problem: str) -> None:
         """Note what could not be read; of very many the first few."""
-        if len(self.problems) < _MAX_PROBLEMS:
+        if len(self.problems) < 50:
             self.problems.append(problem[:300])
 
     def enter_folder(self, name: str) -> None:

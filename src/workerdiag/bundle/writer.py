@@ -37,8 +37,6 @@ from workerdiag.rendering.json import to_dict
 Hide = Callable[[Any], Any]
 #: Every file has this time: the same content makes the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
-_READABLE_BY_OWNER = 0o600 << 16
-_NO_EVIDENCE = "this diagnosis was read back from text: there is no evidence beside it"
 
 
 def write_bundle(
@@ -49,7 +47,9 @@ def write_bundle(
     Raises:
         BundleError: It cannot be written there; nothing is left behind.
     """
-    kept_evidence = kept_evidence or KeptEvidence(left_out=(_NO_EVIDENCE,))
+    if kept_evidence is None:
+        note = "this diagnosis was read back from text: there is no evidence beside it"
+        kept_evidence = KeptEvidence(left_out=(note,))
     contents = list(_bundle_files(findings, kept_evidence, redact=redact))
     try:
         _write_atomically(path, contents)
@@ -133,7 +133,7 @@ def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None
 def _member_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, date_time=_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
-    info.external_attr = _READABLE_BY_OWNER
+    info.external_attr = 0o600 << 16  # readable by its owner
     info.create_system = 3  # Unix, on every system, so that the bytes are the same
     return info
 

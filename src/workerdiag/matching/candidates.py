@@ -42,13 +42,10 @@ _LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
 _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b|\Z)" % (_HEADER, _PLAIN, _MORE, _HEADER))
 #: Every header that `parse_line` knows names one of these loggers.
 _LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
-_NEWLINE = ord("\n")
 #: Hits per piece. After each piece, more patterns may be saturated.
 _PIECE_HITS = 1024
 #: From this many candidates with the same patterns on, they are searched together first: most do not match.
 _LEAST_TOGETHER = 16
-#: A message identified by its bytes has at most this many lines after its header.
-_MAX_MORE = 12
 
 
 @define(eq=False)
@@ -113,7 +110,7 @@ def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, 
     if line == unclear:
         return line, None, 0, None
     found = None
-    if not line or data[line - 1] == _NEWLINE:  # most messages are one line
+    if not line or data[line - 1] == ord("\n"):  # most messages are one line
         found = _MESSAGE.match(data, line, line + LONGEST_LINE + HEADER_BYTES)
     if found is None and (start := _header_before(data, line, low)) >= 0 and start < line:
         found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
@@ -131,7 +128,7 @@ def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, 
 def _header_before(data: bytes, line: int, low: int) -> int:
     """Return the offset, from *low* on, of the header that the line at *line* may continue; -1 if there is none."""
     start = line
-    for _ in range(_MAX_MORE + 1):
+    for _ in range(13):
         begun = _LINE_START.match(data, start)
         if begun is None:
             return -1

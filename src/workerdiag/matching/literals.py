@@ -32,8 +32,6 @@ distributed\\worker.py distributed/worker.py", line traceback (most recent call 
 /lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler
 client name: worker (stimulus_id=
 """.replace("\n", " ")
-#: A longer literal from a healthy log is a whole message, and some signs are about one.
-_COMMON_CHARS = 13
 #: Words that logs are full of. Hyperscan compares the last 8 bytes of a literal first, so a literal that ends
 #: in one of them stops it at each: 250 such literals of 3,700 took a third of a scan.
 _ORDINARY = (
@@ -44,8 +42,6 @@ _LAST_CHARS = 8
 #: Web pages and word processors replace these characters (`workerdiag.matching.log_lines` restores
 #: them).
 _RESPELT = "'\""
-#: A pattern with more branches is better written as several signs.
-MAX_BRANCHES = 40
 #: At most this many combinations of alternatives are expanded.
 _MAX_SPELLINGS = 16
 _NOTHING = frozenset({""})
@@ -168,7 +164,7 @@ def _inner_texts(
     if op is sre.BRANCH:
         branches = [_required_texts(each, optional=optional, before=before) for each in value[1]]
         together = frozenset[str]().union(*(each for each in branches if each))
-        if None not in branches and len(together) <= MAX_BRANCHES:
+        if None not in branches and len(together) <= 40:  # more are better written as several signs
             return together
         return None if before == _NOTHING else _inner_texts(op, value, optional=optional)
     return None
@@ -191,4 +187,5 @@ def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
 
 def is_common_in_healthy_logs(pattern: str) -> bool:
     """Whether the prefilter would stop at many lines of every healthy log for *pattern*."""
-    return any(each in _HEALTHY and len(each) <= _COMMON_CHARS for each in literals(pattern))
+    short = (each for each in literals(pattern) if len(each) <= 13)  # a longer one is a whole message
+    return any(each in _HEALTHY for each in short)

@@ -26,9 +26,6 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import MatchRole, Stream
 
-#: Characters of a line in which to look for its header.
-_HEAD_CHARS = 400
-
 _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 _LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
@@ -154,7 +151,7 @@ def parse_line(raw: bytes) -> ParsedLine:
     if text.lstrip()[:1] in ("{", '"') and (inner := unwrap_json_line(text)) is not None:
         text, inner_time = inner
         outer_time = inner_time or outer_time
-    head = text[:_HEAD_CHARS]
+    head = text[:400]
     for shape in _HEADERS if _names_level_and_logger(head) else ():
         if found := shape.search(head):
             header_at, message_at = found.span()
@@ -268,7 +265,6 @@ _SHAPES = (
 _PREFIXES = tuple(map(pattern, _SHAPES))
 #: All of them in one pattern, to skip lines without a prefix, which are most.
 _ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
-_MAX_PREFIXES = 4
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 #: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
 _MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
@@ -287,7 +283,7 @@ _FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
     """Return the line without prefixes, and the forwarder, host, program and time that they name."""
     forwarder, host, tag, time = "", None, "", ""
-    for _ in range(_MAX_PREFIXES):
+    for _ in range(4):
         head = text[:200]
         if _ANY_PREFIX.search(head) is None:
             break
@@ -399,7 +395,6 @@ _MAY_BE = (
 #: Openings after which the rest of the line lists guesses.
 _LISTED = r"\b(?:possible|potential|likely|probable|common|usual) (?:root )?(?:causes?|reasons?|explanations?)\b"
 _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
-_LINE_END = r"\n"
 #: One of these is in every guess. Finding them takes 1.4 microseconds, the patterns 12.
 _WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
 
@@ -422,7 +417,7 @@ def guesses(text: str) -> Iterator[tuple[int, int]]:
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):
         return
-    for opening, ending in ((_MAY_BE, _SENTENCE_END), (_LISTED, _LINE_END)):
+    for opening, ending in ((_MAY_BE, _SENTENCE_END), (_LISTED, r"\n")):
         for found in pattern(opening).finditer(text):
             start = found.span()[1]
             end = pattern(ending).search(text[start:])

@@ -23,8 +23,6 @@ from workerdiag.model.rules import EXPECTED_REMOVALS, ErrorRule, EventSign, Exce
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.vocabulary import MatchRole
 
-#: Readings of the clock that always find time left: the first messages are always searched.
-_ALWAYS = 20
 #: The landmarks that events are (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
     "remove-worker": "removal",
@@ -84,7 +82,7 @@ def find_matches(
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
     """Return the matches in each piece of evidence: `search` without the signs that `derive_matches` adds."""
-    clock = GraceDeadline(deadline, grace=_ALWAYS)
+    clock = GraceDeadline(deadline, grace=20)  # the first messages are always searched
     signs = matcher.signs
     left_out = dict.fromkeys((*matcher.left_out, *signs.left_out))
     found: list[Match] = []

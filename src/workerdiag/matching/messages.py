@@ -19,7 +19,7 @@ from attrs import define, field
 
 from workerdiag.matching.log_lines import ParsedLine, guesses, parse_line
 from workerdiag.matching.regex import SearchWork, pattern
-from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
+from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
 
 #: A longer line is not parsed as a whole, only the text around a candidate.
@@ -229,7 +229,7 @@ class LogRecord:
         """Number its lines."""
         if not self.numbers:
             window = self.window
-            first = window.line_number(self.line_offsets[0])
+            first = 1 + window.newlines_before(self.line_offsets[0])
             if len(self.lines) == 1:
                 self.numbers = (first,)
                 return
@@ -311,54 +311,15 @@ MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
 #: Maximum reach of a message before and after a candidate, in bytes.
 REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
-#: Between once and twice this many marks are kept: at least some 128 MiB of text.
-_LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
-
-
-@define
-class NewlineMarks:
-    """Offsets in one log, at least `NEWLINE_PIECE_BYTES` apart, with the number of newlines before each."""
-
-    #: Newlines up to the last byte.
-    total: int = 0
-    _places: array[int] = field(factory=lambda: array("q"), init=False)
-    _counts: array[int] = field(factory=lambda: array("q"), init=False)
-    _next: int = field(default=0, init=False)
-
-    def add(self, chunk: LogChunk, start: int) -> None:
-        """Count the next chunk, which begins at offset *start*."""
-        for count in chunk.newline_counts:
-            if start >= self._next:
-                self._places.append(start)
-                self._counts.append(self.total)
-                self._next = start + NEWLINE_PIECE_BYTES
-            self.total += count
-            start += NEWLINE_PIECE_BYTES
-        if len(self._places) > 2 * _LEAST_MARKS:
-            self._places, self._counts = self._places[_LEAST_MARKS:], self._counts[_LEAST_MARKS:]
-
-    def last_before(self, place: int) -> tuple[int, int]:
-        """Return the last mark up to *place*, and the newlines before it; -1 if there is none."""
-        number = bisect_right(self._places, place) - 1
-        return (self._places[number], self._counts[number]) if number >= 0 else (-1, 0)
 
 
 class LogWindow:
     """Bytes of a log, with enough around them for whole messages."""
 
-    def __init__(
-        self,
-        data: bytes,
-        base: int,
-        work: SearchWork,
-        newlines: int = 0,
-        marks: NewlineMarks | None = None,
-    ) -> None:
+    def __init__(self, data: bytes, base: int, work: SearchWork, newlines: int = 0) -> None:
         self.data = data
-        #: Absolute offset of the first byte, and the number of newlines before it.
+        #: Absolute offset of the first byte.
         self.base = base
-        self.newlines = newlines
-        self._marks = marks or NewlineMarks()
         #: The last offset requested, and the newlines before it.
         self._counted = base, newlines
         self._work = work
@@ -379,17 +340,13 @@ class LogWindow:
         self._from = self._to = self._same_from = self._same_before = 0
         self._last = None
 
-    def line_number(self, offset: int) -> int:
-        """Return the number of the line at an absolute offset, counted from 1."""
-        return 1 + self.newlines_before(offset)
-
     def newlines_before(self, offset: int) -> int:
         """Return the number of newlines in the log before an absolute offset in the window."""
-        known = self._counted if self._counted[0] <= offset else (self.base, self.newlines)
-        place, newlines = max(self._marks.last_before(offset), known)
-        newlines += self.data.count(b"\n", place - self.base, offset - self.base)
-        self._counted = offset, newlines
-        return newlines
+        known, newlines = self._counted
+        low, high = sorted((known - self.base, offset - self.base))
+        between = self.data.count(b"\n", low, high)
+        self._counted = offset, newlines + (between if known <= offset else -between)
+        return self._counted[1]
 
     def record_of_line(self, start: int, end: int) -> LogRecord:
         """Return the one-line message from *start* to *end*, as `record_at` finds it."""
@@ -432,11 +389,8 @@ class LogWindow:
         return True
 
     def _record_of_line(self, start: int) -> LogRecord:
-        line = self._index.line(start)
-        forwarder = line.forwarder
-        header = (
-            start if line.is_header else self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
-        )
+        forwarder = self._index.line(start).forwarder
+        header = self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
             self._same_from, self._same_before = header, header + BEFORE_BYTES + 1

@@ -7,14 +7,12 @@ report a death may have died with the worker: then the log ends with the words o
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 
 from workerdiag.matching.log_lines import ParsedLine, parse_line
 from workerdiag.matching.messages import MatchObserver, message_excerpt
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
-from workerdiag.model.evidence import LogChunk
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS
 from workerdiag.model.vocabulary import Stream
 
@@ -27,8 +25,6 @@ _MAX_SHAPES = 60
 _BEGINNINGS = (b"distributed", b"tornado", b"dask")
 _REST = re.compile(rb"[\w.]*")
 _OWNER = "log.recognised"
-#: Limit of the words to try that look like loggers.
-_MAX_TRIED = 200
 
 
 class Recognition:
@@ -36,50 +32,55 @@ class Recognition:
 
     def __init__(self) -> None:
         self._like: LogChunk | None = None
-        self._head = bytearray()
-        #: Offsets of gaps in the text, with the number of the line behind each.
-        self._jumps = [(-1, 1)]
+        #: Offset, number of the first line, and text of each part without gaps.
+        self._parts: list[tuple[int, int, bytearray]] = []
+        self._end = 0
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """Yield the chunks of the log unchanged."""
         for chunk in chunks:
             self._like = self._like or chunk
-            if (missing := _MAX_BYTES - len(self._head)) > 0:
-                if chunk.first_line is not None:
-                    self._jumps.append((len(self._head) if self._head else -1, chunk.first_line))
-                    self._head += b"\n" if self._head else b""
-                self._head += chunk.data[:missing]
+            if self._end < _MAX_BYTES:
+                if chunk.first_line is not None or not self._parts:
+                    self._end += self._end > 0  # a gap counts as one byte
+                    self._parts.append((self._end, chunk.first_line or 1, bytearray()))
+                data = chunk.data[: _MAX_BYTES - self._end]
+                self._parts[-1][-1].extend(data)
+                self._end += len(data)
             yield chunk
 
     def matches(self, observer: MatchObserver | None = None) -> Iterator[Match]:
         """Yield one match for each kind of process that writes in the log: its first line."""
-        if self._like is None:
-            return
-        head = bytes(self._head)
-        found = _lines_by_logger(head) or _lines_by_shape(head)
-        for stream, (at, line) in found.items():
-            begin, end, first_line = self._run_at(at)
-            start = head.rfind(b"\n", begin, at) + 1 or begin
-            number = first_line + head.count(b"\n", begin, start)
-            if observer is not None:
-                excerpt = message_excerpt(head[begin:end], begin, start, start, number)
-                observer.on_match(self._like.origin, (_OWNER, stream or ""), excerpt)
-            yield Match(
-                owner=_OWNER,
-                role=RECOGNITION_ROLE,
-                text=line.message.strip()[:600],
-                origin=self._like.origin,
-                line=number,
-                last_line=number,
-                stream=stream or self._like.stream,
-            )
+        parts = [LogExcerpt(start, line, bytes(text)) for start, line, text in self._parts]
+        for find in (_lines_by_logger, _lines_by_shape):
+            found: dict[Stream | None, tuple[int, ParsedLine, LogExcerpt]] = {}
+            for part in parts:
+                for stream, (at, line) in find(part.data).items():
+                    found.setdefault(stream, (at, line, part))
+            for stream, (at, line, part) in found.items():
+                yield self._match(stream, line, part, at, observer)
+            if found:
+                return
 
-    def _run_at(self, at: int) -> tuple[int, int, int]:
-        """Return the bounds of the text without gaps around *at*, and the number of its first line."""
-        place = bisect_right(self._jumps, at, key=itemgetter(0))
-        jump, first_line = self._jumps[place - 1]
-        end = self._jumps[place][0] if place < len(self._jumps) else len(self._head)
-        return jump + 1, end, first_line
+    def _match(
+        self, stream: Stream | None, line: ParsedLine, part: LogExcerpt, at: int, observer: MatchObserver | None
+    ) -> Match:
+        assert self._like is not None
+        at = part.data.rfind(b"\n", 0, at) + 1
+        number = part.line + part.data.count(b"\n", 0, at)
+        if observer is not None:
+            start = part.start + at
+            excerpt = message_excerpt(part.data, part.start, start, start, number)
+            observer.on_match(self._like.origin, (_OWNER, stream or ""), excerpt)
+        return Match(
+            owner=_OWNER,
+            role=RECOGNITION_ROLE,
+            text=line.message.strip()[:600],
+            origin=self._like.origin,
+            line=number,
+            last_line=number,
+            stream=stream or self._like.stream,
+        )
 
 
 def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
@@ -95,7 +96,7 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
             known.add(word)
             found.setdefault(line.stream, (at, line))
         tried += 1
-        if tried >= _MAX_TRIED:
+        if tried >= 200:
             break
     return found
 
@@ -137,8 +138,6 @@ def _line_around(head: bytes, at: int) -> bytes:
 
 #: Limits: bytes to keep of the end of a log, bytes of a line, and lines to read.
 _TAIL_BYTES = 32 * 1024
-_MAX_LINES = 200
-_ALARM_LINES = 20
 #: Continuation lines, tables, YARN's file trailers, progress bars, Python's exceptions and warnings,
 #: conditions and denials: other rules judge those.
 _ORDINARY = re.compile(
@@ -188,7 +187,7 @@ class LastLine:
             if chunk.first_line is not None:
                 self._newlines, self._tail = chunk.first_line - 1, b""
             self._tail = (self._tail + chunk.data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
-            self._newlines += sum(chunk.newline_counts)
+            self._newlines += chunk.newline_count
             yield chunk
 
     def matches(self) -> Iterator[Match]:
@@ -226,7 +225,7 @@ def strange_last_line(tail: bytes) -> str | None:
         return None
     kind = _kind(line.message)
     is_below_dask = False
-    for raw in reversed(above[-_MAX_LINES:]):
+    for raw in reversed(above[-200:]):
         other = parse_line(raw[:_LINE_BYTES])
         if other.logger is None:
             if _kind(other.message) == kind:
@@ -245,7 +244,7 @@ def alarming_line(tail: bytes) -> tuple[int, str] | None:
         The number of lines below it, and its text.
     """
     texts: list[str] = []
-    for raw in reversed(tail.split(b"\n")[-_ALARM_LINES:]):
+    for raw in reversed(tail.split(b"\n")[-20:]):
         line = parse_line(raw[:_LINE_BYTES])
         if line.logger or line.stream or line.host:
             return None

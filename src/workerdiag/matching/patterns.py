@@ -31,8 +31,6 @@ MATCHES_PER_END = 250
 #: The same for reports of ends and for what explains them: each end counts.
 END_REPORTS_PER_END = 400
 _ROLES_OF_ENDS: frozenset[MatchRole] = END_ROLES | {"restart", "stop-request", "deregistered"}
-#: Limit of the cache of patterns to try, by set of literals.
-_MAX_TOGETHER = 4096
 
 
 @frozen(kw_only=True)
@@ -104,7 +102,7 @@ class PatternTable:
         key = literals, is_one_line
         texts = self._together.get(key)
         if texts is None:
-            if len(self._together) >= _MAX_TOGETHER:
+            if len(self._together) >= 4096:
                 self._together.clear()
             found = {text for each in literals for text in self._patterns_of[each]}
             texts = self.in_order(text for text in found if not is_one_line or not is_over_lines(text))
@@ -203,8 +201,6 @@ _S = TypeVar("_S", bound=Sign)
 #: A sign with its cause.
 SignOf: TypeAlias = tuple[Cause, _S]
 
-#: Limit of the cache of signs by topic: the address of each worker is one.
-_MAX_TOPICS = 1000
 #: Limit of the cache of short field values that a pattern was tried on.
 _MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
 
@@ -234,7 +230,7 @@ class SignTables:
         """Return the signs for events of *topic*, from a cache: thousands of events have few topics."""
         known = self._of_topic.get(topic)
         if known is None:
-            if len(self._of_topic) > _MAX_TOPICS:
+            if len(self._of_topic) > 1000:  # the address of each worker is one
                 self._of_topic.clear()
             known = self._of_topic[topic] = [
                 each

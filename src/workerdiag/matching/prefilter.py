@@ -34,8 +34,6 @@ LONGEST_LITERAL = 256
 _PIECE_BYTES = 256 * 1024
 #: Limit of the cache of unsaturated patterns.
 _MAX_KNOWN = 4096
-#: Scratch spaces to keep for later scans.
-_MAX_SPARE = 16
 
 
 @frozen
@@ -107,7 +105,7 @@ class LiteralScan:
         scratch = self._spare.pop() if self._spare else hyperscan.Scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
         self._database.scan(buffer, match_event_handler=found, scratch=scratch)
-        if len(self._spare) < _MAX_SPARE:
+        if len(self._spare) < 16:
             self._spare.append(scratch)
         return packed
 

@@ -203,10 +203,6 @@ def _compile_pattern(text: str | bytes) -> Any:
         raise
 
 
-#: Lines per reading of the clock.
-_LINES_PER_LOOK = 32
-
-
 @define
 class SearchWork:
     """The work done for one log, and the text for which there was no time."""
@@ -248,7 +244,7 @@ class SearchWork:
         """Whether there is time left. The clock is not read every time."""
         self._lines_left -= 1
         if self._lines_left <= 0 and not self.is_late:
-            self._lines_left = _LINES_PER_LOOK
+            self._lines_left = 32
             self.is_late = self.clock.is_over()
         return not self.is_late
 

@@ -20,7 +20,6 @@ from workerdiag.matching.messages import (
     LogRecord,
     LogWindow,
     MatchObserver,
-    NewlineMarks,
     follows,
 )
 from workerdiag.matching.patterns import PatternOwner, PatternTable, SignTables
@@ -54,9 +53,8 @@ class LogScan:
         #: Absolute offsets of the first byte held, and of the first byte not yet searched.
         self._base = 0
         self._done = 0
-        #: Newlines before the first byte held, and before some offsets.
+        #: Newlines before the first byte held.
         self._newlines = 0
-        self._marks = NewlineMarks()
         #: Of each sign; those that follow a text (`Landmark.follows`) apart from the others.
         self._kept: dict[tuple[tuple[str, str], bool], KeptMatches] = {}
         self._prefilter = LogPrefilter(table.literals, table.texts)
@@ -72,10 +70,6 @@ class LogScan:
         self._settle()
 
     def _take(self, chunks: Sequence[LogChunk]) -> None:
-        end = self._base + len(self._data)
-        for chunk in chunks:
-            self._marks.add(chunk, end)
-            end += len(chunk.data)
         self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
 
     def skip_to(self, line: int) -> None:
@@ -85,7 +79,7 @@ class LogScan:
         self._settle()
         self._data = b""
         self._base = self._done = end + (end > 0)  # the gap counts as one byte
-        self._newlines = self._marks.total = line - 1
+        self._newlines = line - 1
 
     def finish(self, chunks: Sequence[LogChunk]) -> Iterator[Match]:
         """Search the rest with the last *chunks*, and yield all matches in order."""
@@ -109,7 +103,7 @@ class LogScan:
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
     def _search_block(self, up_to: int) -> None:
-        window = self._window()
+        window = LogWindow(self._data, self._base, self.work, self._newlines)
         begin, hits = self._literal_hits(up_to)
         searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
@@ -126,9 +120,6 @@ class LogScan:
         if self._tail is None:
             self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, self._confirmation.run)
         self._add(self._tail.add(block))
-
-    def _window(self) -> LogWindow:
-        return LogWindow(self._data, self._base, self.work, self._newlines, self._marks)
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
         """Return the offset that the hits count from, and the hits that are not searched yet."""
@@ -199,7 +190,7 @@ class LogScan:
         return hit.match(self.like)
 
     def _forget(self, count: int) -> None:
-        self._newlines = self._window().newlines_before(self._base + count)
+        self._newlines += self._data.count(b"\n", 0, count)
         self._data = self._data[count:]
         self._base += count
         base = None if self._tail is None else self._tail.base

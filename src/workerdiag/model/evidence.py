@@ -24,9 +24,6 @@ from workerdiag.model.vocabulary import (
     as_stream,
 )
 
-#: Newlines are counted in pieces of this many bytes.
-NEWLINE_PIECE_BYTES = 8 * 1024
-
 
 @frozen
 class LogText:
@@ -52,10 +49,9 @@ class LogChunk:
     first_line: int | None = field(default=None, validator=optional(ge(1)))
 
     @cached_property
-    def newline_counts(self) -> tuple[int, ...]:
-        """Number of line ends in each `NEWLINE_PIECE_BYTES`, computed once for all readers."""
-        starts = range(0, len(self.data), NEWLINE_PIECE_BYTES)
-        return tuple([self.data.count(b"\n", at, at + NEWLINE_PIECE_BYTES) for at in starts])
+    def newline_count(self) -> int:
+        """Number of line ends, computed once for all readers."""
+        return self.data.count(b"\n")
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -18,10 +18,6 @@ from workerdiag.wire.messages import DeathReport, ExitReport, ReportKind, Stderr
 
 MAX_BYTES = 64 * 1024
 
-_OUTPUT_CHARS = 16 * 1024
-_DUMP_CHARS = 12 * 1024
-_MAX_FINISHED = 20
-_MAX_RUNNING = 64
 #: faulthandler takes some milliseconds to write all stacks, and tens of milliseconds on a busy machine.
 _DUMP_S = 0.1
 #: What faulthandler calls the signals it catches (CPython, Modules/faulthandler.c).
@@ -122,9 +118,9 @@ def _box_facts(box: BlackBox) -> dict[str, Any]:
         "box": evolve(
             box,
             running_tasks=(),
-            finished_tasks=box.finished_tasks[-_MAX_FINISHED:],
-            last_output=box.last_output[-_OUTPUT_CHARS:],
-            faulthandler_dump=box.faulthandler_dump[:_DUMP_CHARS],
+            finished_tasks=box.finished_tasks[-20:],
+            last_output=box.last_output[-16 * 1024 :],
+            faulthandler_dump=box.faulthandler_dump[: 12 * 1024],
             stop_stacks="",
         ),
     }
@@ -135,7 +131,7 @@ def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
     lines = user_lines(box.stop_stacks)
     running = tuple(
         evolve(each, line=lines.get(each.thread_id or 0)) if (each.started_at or 0.0) <= box.stopped_at else each
-        for each in box.running_tasks[:_MAX_RUNNING]
+        for each in box.running_tasks[:64]
     )
     crashed = crashed_thread(box.faulthandler_dump)
     if crashed is None:

@@ -28,8 +28,6 @@ from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchA
 
 MAX_DEATHS = 1000
 MAX_BYTES = 16 * 2**20
-#: At most this many dropped deaths are tracked as unread; older ones count as read.
-_MAX_DROPPED = 100_000
 
 
 @define(eq=False)
@@ -62,7 +60,7 @@ class DeathRing:
         #: Number of the last change, counted from 1.
         self.change_count = 0
         #: For each dropped death, the change that added it.
-        self._dropped: deque[int] = deque(maxlen=_MAX_DROPPED)
+        self._dropped: deque[int] = deque(maxlen=100_000)
         self.dropped_count = 0
 
     def __iter__(self) -> Iterator[RecordedDeath]:
@@ -130,7 +128,6 @@ MAX_ANSWER_DEATHS = 100
 MAX_ANSWER_BYTES = 2**17
 #: The longest wait; a client that disconnects is noticed only afterwards.
 MAX_WAIT_S = 60.0
-_DUE_POLL_S = 0.1
 #: A closing scheduler waits this long for its last answers to be sent, also to clients that were answered
 #: within `_LATELY_S` and may be about to ask again.
 _FAREWELL_S = 0.2
@@ -226,7 +223,7 @@ class DeathWatch:
 
     async def _wait(self, deadline: Deadline, *, is_due: bool) -> None:
         changed = self._changed
-        wait_s = min(deadline.left_s, _DUE_POLL_S) if is_due else deadline.left_s
+        wait_s = min(deadline.left_s, 0.1) if is_due else deadline.left_s
         self._waiting_count += 1
         try:
             with contextlib.suppress(TimeoutError):

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Delay before each attempt, in seconds; a scheduler that is still unreachable may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
-_ATTEMPT_TIMEOUT_S = 5.0
-_MAX_BYTES = 256 * 1024
 
 
 def save_report(box: Path, report: DeathReport) -> None:
@@ -49,7 +47,7 @@ def load_report(box: Path) -> DeathReport | None:
 
     try:
         with message_path(box).open("rb") as file:
-            report = decode_message(json.loads(file.read(_MAX_BYTES)))
+            report = decode_message(json.loads(file.read(256 * 1024)))
     except (OSError, ValueError, RecursionError):
         return None
     return report if isinstance(report, DeathReport) else None
@@ -77,7 +75,7 @@ async def deliver(server: Server, report: DeathReport) -> bool:
         await asyncio.sleep(wait_s)
         with guarded("delivering a death report"):
             async with (
-                asyncio.timeout(_ATTEMPT_TIMEOUT_S),
+                asyncio.timeout(5.0),
                 connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
             ):
                 await scheduler.log_event(topic=DEATH_TOPIC, msg=encode_message(report))
@@ -121,8 +119,6 @@ def _try_lock(descriptor: int) -> bool:
 
 #: One process reports at most this many; the next process reports the rest.
 MAX_REPORTED = 16
-#: A live nanny reports its worker within this time or never.
-_NANNY_REPORT_S = 30.0
 
 
 class OrphanedBox(NamedTuple):
@@ -203,7 +199,7 @@ def _orphan_report(path: Path) -> DeathReport | None:
     except BadBoxError:
         return None
     has_nanny = _is_nanny_running(box.identity)
-    if has_nanny and box.written_at > time.time() - _NANNY_REPORT_S:
+    if has_nanny and box.written_at > time.time() - 30.0:  # it reports by then, or never
         return None
     return report_found_box(
         box,

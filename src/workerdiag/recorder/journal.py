@@ -24,15 +24,10 @@ from workerdiag.guard import guarded
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
 
-#: At most this many lines wait to be written; more are dropped.
-_MAX_WAITING = 1000
-_MAX_BATCH = 200
 #: A local file of this size is renamed to ``<name>.1``.
 MAX_FILE_BYTES = 8 * 2**20
 #: In a store each batch is a separate object, because most stores cannot append.
 MAX_OBJECTS = 1000
-#: Time during which lines are collected for one object.
-_COLLECT_S = 2.0
 _CLOSE_S = 5.0
 _RETRY_S = 5.0
 
@@ -47,7 +42,7 @@ class Journal:
         self._target = target
         self._lack = lack
         self._remote = "://" in target
-        self._pending: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
+        self._pending: queue.Queue[bytes | None] = queue.Queue(1000)
         #: Unique to each run; ends with the time, by which readers find the newest.
         self._run_id = f"{uuid.uuid4().hex[:8]}-{int(time.time() * 1000)}"
         self._objects = 0
@@ -88,8 +83,8 @@ class Journal:
     def _next_batch(self) -> tuple[bytes, bool]:
         """The next lines, and whether they are the last. A store gets the lines of two seconds as one batch."""
         lines = [self._pending.get()]
-        collecting = Deadline.after(_COLLECT_S if self._remote else 0.0)
-        while lines[-1] is not None and len(lines) < _MAX_BATCH:
+        collecting = Deadline.after(2.0 if self._remote else 0.0)
+        while lines[-1] is not None and len(lines) < 200:
             try:
                 lines.append(self._pending.get(timeout=collecting.left_s))
             except queue.Empty:

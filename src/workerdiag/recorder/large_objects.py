@@ -34,16 +34,11 @@ from workerdiag.recorder.internals import frames_by_thread
 #: Objects that are told of at most, and seconds that looking for them may take.
 MAX_OBJECTS = 6
 BUDGET_S = 0.03
-#: What is told of is at least this share of what the process holds.
-LEAST_SHARE = 0.02
 #: Elements that are looked at of a container, and of one in a container, and so on; and of one object in all.
 _SAMPLES, _FEW = (40, 12, 6, 3), 16
-_MAX_LOOKS = 1000
 _MAX_ATTRIBUTES = 50
 _MAX_FRAMES, _MAX_MODULES, _MAX_NAMES = 60, 200, 500
 _NAME_CHARS, _PATH_CHARS = 64, 300
-#: An attribute with this share of its object stands for it: ``self.history``.
-_MOST = 0.8
 #: What runs a task: the frames that it called are the task's.
 _RUNNER = ("distributed/worker.py", "distributed\\worker.py")
 _OPAQUE: tuple[type, ...] = (
@@ -66,7 +61,7 @@ def largest_objects(tasks: Mapping[int, object], held_bytes: int) -> tuple[list[
         tasks: The key of the task that runs, by thread.
         held_bytes: What the process holds; an object with a small share of it is not told of.
     """
-    census = _Census(int(held_bytes * LEAST_SHARE), monotonic() + BUDGET_S)
+    census = _Census(int(held_bytes * 0.02), monotonic() + BUDGET_S)
     frames = frames_by_thread()
     for thread, key in tasks.items():
         if (frame := frames.get(thread)) is not None:
@@ -147,7 +142,7 @@ class _Census:
         for _ in range(2):
             parts = {} if _is_measured(value) else _attributes(value)
             largest = max(((estimated_bytes(part), key) for key, part in parts.items()), default=(0, ""))
-            if largest[0] < _MOST * size_bytes or not largest[1].isidentifier():
+            if largest[0] < 0.8 * size_bytes or not largest[1].isidentifier():
                 break
             name, value = f"{name}.{largest[1]}", _owner(parts[largest[1]])
             if id(value) in self._seen:
@@ -189,7 +184,7 @@ class _Sizer:
     """The size of one object. A part that is met twice counts once."""
 
     def __init__(self) -> None:
-        self._looks_left = _MAX_LOOKS
+        self._looks_left = 1000
         self._seen: set[int] = set()
 
     def of(self, value: object, depth: int = 0) -> int:

@@ -35,10 +35,6 @@ _FLAGS = (
 
 #: Largest size in a report, as JSON.
 MAX_CHARS = 16 * 1024
-#: The file may be on a network file system that does not respond.
-_READ_TIMEOUT_S = 1.0
-#: Read at most this many other boxes to recognize output of their workers.
-_MAX_OTHERS = 16
 
 
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
@@ -49,7 +45,7 @@ def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | No
     """
     read = partial(_read_last_output, path, box, just_now=just_now)
     try:
-        return call_in_time("workerdiag-last-output", read, Deadline.after(_READ_TIMEOUT_S))
+        return call_in_time("workerdiag-last-output", read, Deadline.after(1.0))  # of a network file system, maybe
     except CALL_FAILURES:
         return None
 
@@ -80,7 +76,7 @@ def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[Bla
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
 
-    for other, its in islice(_boxes_of_same_file(path, box.identity), _MAX_OTHERS):
+    for other, its in islice(_boxes_of_same_file(path, box.identity), 16):
         if not just_now and _started_later(its, box):
             continue
         try:

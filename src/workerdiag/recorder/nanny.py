@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 #: Polling interval. A worker process that exits sooner has no known pid unless it created a box.
 _TICK_MS = 200
-_KIB = 1024
 
 
 class NannyRecording(Recording):
@@ -200,7 +199,7 @@ def peak_rss_of_children() -> int | None:
         import resource
     except ImportError:  # Windows
         return None
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _KIB
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 class RecorderNanny(NannyPlugin):

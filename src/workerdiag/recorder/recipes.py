@@ -40,7 +40,6 @@ MAX_BYTES = 16 * 2**20
 _SLICE_S, _LOOK_EVERY = 0.0005, 32
 #: Assigned tasks among which those that ran are looked for, and gaps that are told.
 _MAX_CHOSEN_FROM, _MAX_GAPS = 500, 50
-_KEY_CHARS = 500
 
 #: A specification with the keys of the tasks whose results it takes.
 _Step = tuple[object, tuple[object, ...]]
@@ -213,4 +212,4 @@ def _answer(recipes: list[Recipe], most_bytes: int) -> dict[str, object]:
 
 
 def _names(keys: Collection[object]) -> Iterator[str]:
-    return (str(key)[:_KEY_CHARS] for key in keys)
+    return (str(key)[:500] for key in keys)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from workerdiag.model.dask import Server, Worker
     from workerdiag.wire.black_box import MissingPart
 
-#: Delay after the start of a recording before it looks for orphaned boxes, in seconds.
-_ORPHANS_AFTER_S = 2.0
-
 
 class Recording(ABC):
     """The recording in one worker or nanny, from `start` to `stop`."""
@@ -64,7 +61,7 @@ class Recording(ABC):
 
     async def report_orphans(self, server: Server) -> None:
         """Report orphaned boxes, once the first worker has had time to start."""
-        await asyncio.sleep(_ORPHANS_AFTER_S)
+        await asyncio.sleep(2.0)
         if self.is_recording:
             from workerdiag.recorder.delivery import report_orphans
 

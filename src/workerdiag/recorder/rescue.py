@@ -35,15 +35,11 @@ RESOURCE = "workerdiag-bigger-worker"
 _NOBODY = "workerdiag-nobody"
 #: Seconds between looks at the computation while something was done about it.
 _LOOK_S = 0.25
-#: Looks in a row at which nothing is left to do, after which the computation is over.
-_IDLE_LOOKS = 3
 #: Nannies' kills and unproven deaths are remembered so long, and so many of them.
 _REMEMBERED_S, _MAX_REMEMBERED = 60.0, 1000
 #: Deaths held against a task after which it fails: with the task that alone ran, and with one of several that may
 #: have. One is not enough: what a worker had kept of earlier tasks may have filled it.
 _PROVEN_DEATHS, _LIKELY_DEATHS = 2, 3
-#: The share of a worker's limit above which stored results, and no task, fill it.
-_FULL_SHARE = 0.4
 #: States of tasks that are not going to run.
 _ENDED = ("erred", "memory", "forgotten")
 
@@ -360,7 +356,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
         scheduler = self._scheduler
         while self._work.last is not None:
             idle = 0
-            while idle < _IDLE_LOOKS:
+            while idle < 3:  # looks in a row at which nothing is left to do
                 await asyncio.sleep(_LOOK_S)
                 self._look()
                 waiting = scheduler.unrunnable or scheduler.queued
@@ -478,7 +474,7 @@ def _have_fewer_sufficed(work: _Computation) -> bool | None:
 
 
 def _is_full_of_results(loss: _Loss) -> bool:
-    """Whether much of the worker was stored results that its tasks did not take: no other worker would help.
+    """Whether 40% of the worker was stored results that its tasks did not take: no other worker would help.
 
     By what was lost, and its last heartbeat (``Worker.get_metrics`` in worker.py), where results that are spilled
     count as managed too.
@@ -489,7 +485,7 @@ def _is_full_of_results(loss: _Loss) -> bool:
     inputs = {each for task in loss.running or loss.tasks for each in task.dependencies}
     taken_bytes = sum(internals.result_bytes(each) or 0 for each in inputs)
     results_bytes = max(metrics.get("managed_bytes") or 0, loss.results_bytes)
-    return bool(results_bytes - spilled_bytes - taken_bytes > _FULL_SHARE * loss.limit_bytes)
+    return bool(results_bytes - spilled_bytes - taken_bytes > 0.4 * loss.limit_bytes)
 
 
 def _forget_oldest(remembered: dict[str, Any]) -> None:

@@ -31,20 +31,15 @@ if TYPE_CHECKING:
     from workerdiag.recorder.box.writer import BoxWriter
 
 PERIOD_S = 1.0
-#: Counting open files costs a look at each; the count changes slowly.
-_FILES_EVERY = 5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 #: Seconds between two looks at the memory: as memory is far from its limit, as it is near, and as it rises.
 _FAR_S, _NEAR_S, _RISING_S = 0.25, 0.08, 0.01
-#: Bytes per second that a process can fill.
-_FILL_RATE = 3e9
 #: Between two looks it rises by more than this share of the limit; and between two samples.
 _RISE, _STEP = 0.01, 1 / 32
 #: Shares of the limit at which the largest objects are looked for; again only after it has fallen by this much.
 MARKS, _FALL = (0.75, 0.85, 0.92), 0.1
-#: Modules that are loaded of a part of a package which is noted by itself; and what is not noted.
-_MANY = 10
+#: Packages that are not noted.
 _NOT_NOTED = frozenset({*sys.stdlib_module_names, "workerdiag"})
 #: Looking for them takes at most so many seconds at first, and this share of the time after them.
 _CENSUS_S, _CENSUS_SHARE = 0.1, 0.005
@@ -103,7 +98,7 @@ class Sampler(threading.Thread):
     def _sample_once(self, rounds: int, late_s: float) -> None:
         gil = internals.gil_contention(self._worker)
         self._box.lag(self._loop.lag_s(), _contention_share(late_s) if gil is None else gil)
-        if rounds % _FILES_EVERY == 0:
+        if rounds % 5 == 0:  # counting them costs a look at each
             self._files = open_files()
         if len(sys.modules) != self._module_count:
             self._module_count = len(sys.modules)
@@ -150,7 +145,8 @@ class Sampler(threading.Thread):
             self._mark = reached
         if max(process.rss - before.rss, process.data - before.data) >= _RISE * limit:
             return _RISING_S
-        return min(max((MARKS[0] * limit - process.rss) / _FILL_RATE, _NEAR_S), _FAR_S)
+        filled_in_s = (MARKS[0] * limit - process.rss) / 3e9  # bytes that a process can fill in a second
+        return min(max(filled_in_s, _NEAR_S), _FAR_S)
 
     def _note_objects(self, rss: int, limit: int) -> None:
         began = time.thread_time()  # waiting for the GIL costs nobody anything
@@ -162,13 +158,13 @@ class Sampler(threading.Thread):
 def loaded_packages(modules: Sequence[str]) -> str:
     """The packages that are loaded beside the standard library, those with the most modules first.
 
-    A part of a package counts as one where many modules are loaded of it, as importing the whole may not load it.
+    A part of a package counts as one where ten modules are loaded of it, as importing the whole may not load it.
     """
     names = [each for each in modules if each.partition(".")[0] not in _NOT_NOTED and not each.startswith("_")]
     counts = Counter(each.partition(".")[0] for each in names)
     counts.update(".".join(each.split(".")[:2]) for each in names if "." in each)
     known = set(names)
-    noted = (each for each, count in counts.most_common() if each in known and ("." not in each or count >= _MANY))
+    noted = (each for each, count in counts.most_common() if each in known and ("." not in each or count >= 10))
     return " ".join(noted)
 
 

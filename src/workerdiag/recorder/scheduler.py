@@ -63,10 +63,6 @@ MAX_ANSWER_DEATHS = 100
 MAX_ANSWER_BYTES = 4 * 2**20
 #: A report has at most 64 KiB; one above this limit loses its box.
 _MAX_REPORT_BYTES = 128 * 1024
-#: Events to keep in the recorder's topic, each of at most 64 KiB; the ring keeps more.
-_MAX_EVENTS = 64
-#: Time for a nanny to report after a removal (usually 10 to 60 ms).
-_NANNY_REPORT_S = 1.0
 
 
 class RecorderScheduler(SchedulerPlugin):
@@ -111,7 +107,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._ring = DeathRing()
         for address in list(scheduler.workers):
             self._track(address)
-        if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
+        if not internals.limit_topic(scheduler, DEATH_TOPIC, 64):  # the ring keeps more
             self._lack("topic-limit", "this release of distributed does not limit the number of events")
         if target := setting("recorder.append-to"):
             self._journal = Journal(str(target), self._lack)
@@ -275,7 +271,7 @@ class RecorderScheduler(SchedulerPlugin):
             and death.report is None
             and bool(death.record.nanny_address)
             and not death.was_announced
-            and death.time >= time.time() - _NANNY_REPORT_S
+            and death.time >= time.time() - 1.0
             and (PLUGIN_NAME in self._scheduler.nanny_plugins or bool(get_recording(self._scheduler)))
         )
 
@@ -312,18 +308,8 @@ def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:
     return None
 
 
-#: Status changes to remember for each live worker.
-MAX_CHANGES = 10
 _MAX_KEYS = 200
-_MAX_RUNNING = 256
-_MAX_SUSPECTS = 50
-#: The most suspicious of this many tasks are looked for; more are only counted.
-_MAX_COUNTED = 5000
 _KEY_CHARS = 500
-_KEYS_CHARS = 16 * 1024
-_REASON_CHARS = 500
-#: A published record has at most this many tasks in each list.
-_MAX_PUBLISHED = 20
 
 
 class TrackedWorker:
@@ -345,7 +331,7 @@ class TrackedWorker:
     def note_status(self, at: float, before: object, after: object) -> None:
         """Add a status change."""
         change = StatusChange(at=at, before=str(before)[:50], after=str(after)[:50])
-        self.changes = (*self.changes, change)[-MAX_CHANGES:]
+        self.changes = (*self.changes, change)[-10:]
 
 
 def removal_record(
@@ -363,8 +349,7 @@ def removal_record(
     allowed = scheduler.allowed_failures
     counts = _suspicious_counts(scheduler, keys)
     suspects = tuple(
-        SuspectTask(key=_clipped_key(key), suspicious_count=count)
-        for key, count in islice(counts.items(), _MAX_SUSPECTS)
+        SuspectTask(key=_clipped_key(key), suspicious_count=count) for key, count in islice(counts.items(), 50)
     )
     return RemovalRecord(
         worker_address=state.address,
@@ -373,7 +358,7 @@ def removal_record(
         nanny_address=state.nanny or None,
         address_host=state.host,
         noticed_at=noticed_at,
-        stimulus_id=str(event.get("stimulus_id"))[:_REASON_CHARS],
+        stimulus_id=str(event.get("stimulus_id"))[:500],
         is_expected=is_expected,
         close_reason=tracked.reason,
         status_changes=tracked.changes,
@@ -381,8 +366,7 @@ def removal_record(
         memory_limit_bytes=state.memory_limit or None,
         last_heartbeat=_last_heartbeat(state, noticed_at),
         executing_at_heartbeat=tuple(
-            HeartbeatTask(key=_clipped_key(key), running_s=seconds)
-            for key, seconds in islice(running.items(), _MAX_RUNNING)
+            HeartbeatTask(key=_clipped_key(key), running_s=seconds) for key, seconds in islice(running.items(), 256)
         ),
         seceded_keys=tuple(
             _clipped_key(task.key) for task in islice(state.long_running, _MAX_KEYS) if task.key in keys
@@ -466,7 +450,7 @@ def _siblings(prefix: TaskPrefix, sizes: list[int]) -> FinishedSiblings:
 def abridged_record(full: RemovalRecord) -> RemovalRecord:
     """The record as published to subscribers, with few task keys."""
     long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
-    return evolve(full, **{name: getattr(full, name)[:_MAX_PUBLISHED] for name in long})
+    return evolve(full, **{name: getattr(full, name)[:20] for name in long})
 
 
 def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
@@ -486,7 +470,7 @@ def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
 
 def _suspicious_counts(scheduler: Scheduler, keys: Collection[Any]) -> dict[Any, int]:
     """The most suspicious tasks, with the number of deaths that Dask counts against each."""
-    tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
+    tasks = (scheduler.tasks.get(key) for key in islice(keys, 5000))
     counted = [(task.suspicious, task.key) for task in tasks if task is not None]
     most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
     return {key: count for count, key in most if count}
@@ -495,7 +479,7 @@ def _suspicious_counts(scheduler: Scheduler, keys: Collection[Any]) -> dict[Any,
 def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
     """The distinct keys as strings, up to the limit."""
     clipped: list[str] = []
-    left = _KEYS_CHARS
+    left = 16 * 1024
     for key in dict.fromkeys(map(_clipped_key, keys)):
         left -= len(key)
         if left < 0 or len(clipped) == _MAX_KEYS:

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Worker
     from workerdiag.wire.black_box import MissingPart
 
-#: Slots for threads outside the default executor, as of actors and seceded tasks.
-_EXTRA_SLOTS = 8
-
 
 class WorkerRecording(Recording):
     """The recording in one ``distributed.Worker``, which need not be registered yet."""
@@ -109,7 +106,7 @@ class WorkerRecording(Recording):
 
     def _new_box(self) -> BoxWriter:
         folder = writable_directory(self._worker.local_directory)
-        slots = self._worker.state.nthreads + _EXTRA_SLOTS
+        slots = self._worker.state.nthreads + 8  # more threads have actors and seceded tasks
         identity: dict[str, Any] = {**worker_identity(self._worker)}
         if self._owns_process:
             identity |= stderr_location()

@@ -206,8 +206,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_engine.cache_clear)
 
 
-#: Options stand at most this far from the program's name, in the same line.
-_MAX_CHARS = 600
 #: For each program its options, and how their values are written.
 _OPTIONS: Mapping[str, re.Pattern[str]] = {
     "curl": re.compile(r"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?=\W|\w+:)"),
@@ -228,7 +226,7 @@ _VALUE_END = re.compile(r"[\s\"']")
 
 def _option_value(text: str, at: int) -> Span | None:
     """The span to hide behind the option that begins at *at*, if the program before it takes a secret with it."""
-    command = text[max(0, at - _MAX_CHARS) : at].rpartition("\n")[2].lower()
+    command = text[max(0, at - 600) : at].rpartition("\n")[2].lower()
     program = max(_OPTIONS, key=command.rfind)
     if program not in command or not (option := _OPTIONS[program].match(text, at)):
         return None

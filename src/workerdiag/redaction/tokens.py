@@ -207,7 +207,6 @@ _QUERY_VALUE = re.compile(r"([?&;](?:amp;)?[\w.%~\[\]-]{1,64}=)([^&\s\"'<>#`\\;,
 #: Schemes with a user, a container or a bucket before the host, which is not a secret.
 _NAMES = frozenset("ssh sftp git scp abfs abfss wasb wasbs adl hdfs tcp tls ucx ucxx inproc smtp s3 gs".split())
 _TOKEN = re.compile(r"(?=[^\s]{0,40}\d)[\w.~%-]{16,}$")
-_MAX_SCHEME_CHARS = 20
 _PATH = re.compile(r"[/?#]")
 _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
@@ -250,7 +249,7 @@ def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
 
 def _token_user(text: str, at: int, begin: int, end: int, slash: int) -> list[tuple[int, int]]:
     """A token in the place of the user: ``https://0123456789abcdef@sentry.example/1``."""
-    before = text[max(0, at - _MAX_SCHEME_CHARS) : at]
+    before = text[max(0, at - 20) : at]
     scheme = re.split(r"[^A-Za-z0-9+.-]", before)[-1].lower()
     if slash < end or scheme in _NAMES or not _is_token(text[begin:end]):
         return []

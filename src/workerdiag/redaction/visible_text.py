@@ -33,7 +33,6 @@ _STOPS = {quote: re.compile(rf"[{quote}\\\r\n]") for quote in "\"'`"}
 _LINE_END = re.compile(r"[\r\n]")
 #: What is in brackets that do not end is cut off here.
 _MAX_IN_BRACKETS = 4000
-_MAX_SLASHES = 16
 
 
 def visible_text(text: str) -> str:
@@ -94,7 +93,7 @@ def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
         at = found.start()
         if text[at] in "\r\n":
             return at
-        before = text[max(begin, at - _MAX_SLASHES - 1) : at]
+        before = text[max(begin, at - 16 - 1) : at]
         count = len(before) - len(before.rstrip("\\"))
         if count <= slashes:
             return at - count

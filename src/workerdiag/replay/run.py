@@ -25,8 +25,6 @@ from workerdiag.replay.outcome import Replay, ReplayedTask, ReplayEnd, ReplayObs
 from workerdiag.units import format_bytes
 
 _CHILD = Path(__file__).with_name("child.py")
-#: Keys of the wire are cut to this.
-_KEY_CHARS = 500
 #: Tasks that are replayed of one kit.
 _MAX_TASKS = 6
 #: As nannies have it: seconds between two looks, and the share of the limit where they end a worker
@@ -39,9 +37,6 @@ _WORKER_ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-#: The share of what the machine has free that a replay may take.
-_MACHINE_SHARE = 0.9
-_DETAIL_CHARS = 300
 
 
 def replay_kit(
@@ -113,7 +108,7 @@ class _Stage:
             data=str(self._folder / "data") if data else "",
             tasks=list(self._paths),
             paths=self._paths,
-            key_chars=_KEY_CHARS,
+            key_chars=500,  # as keys of the wire are cut
         )
 
     def run(self, key: str, *, is_limited: bool, memray: str | None = None) -> ReplayedTask:
@@ -173,7 +168,7 @@ class _Stage:
             end=end or ("crashed" if process.returncode else "returned"),
             exit_code=(process.returncode or None) if end is None else None,
             answer=said,
-            detail=str(said.get("raised") or (lines[-1][:_DETAIL_CHARS] if lines else "")),
+            detail=str(said.get("raised") or (lines[-1][:300] if lines else "")),
         )
 
     def _watch(
@@ -209,7 +204,7 @@ def _machine_bytes() -> int:
     room = [host] if host is not None else []
     if counters is not None and counters.limit_bytes and counters.current_bytes is not None:
         room.append(counters.limit_bytes - counters.current_bytes)
-    return int(_MACHINE_SHARE * min(room, default=sys.maxsize))
+    return int(0.9 * min(room, default=sys.maxsize))
 
 
 def _replay(stage: _Stage, recipe: bytes, data: bytes, memray: str | os.PathLike[str] | None) -> Replay:

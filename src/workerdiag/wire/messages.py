@@ -106,17 +106,6 @@ class RemovalRecord:
         """Whether the worker was paused last."""
         return bool(self.status_changes) and self.status_changes[-1].after == "paused"
 
-    @property
-    def identity(self) -> DeathIdentity:
-        """Whose removal it is. The host is no part of it: the scheduler knows an address, not a name."""
-        return DeathIdentity(
-            worker=self.worker_address or None,
-            name=self.worker_name or None,
-            pid=self.pid or None,
-            nanny=self.nanny_address or None,
-            noticed_at=self.noticed_at,
-        )
-
 
 #: Kinds of messages that stand for a death in a file.
 ReportKind = Literal["nanny-report", "box-found"]
@@ -206,22 +195,8 @@ class DeathReport:
         """Whether the kernel killed it because its control group, with a limit of its own, was out of memory."""
         group = self.cgroup or CgroupCounters()
         kills = (group.oom_kills_after or 0) - (group.oom_kills_before or 0)
-        is_killed = self.exit is not None and self.exit.signal == _SIGKILL
+        is_killed = self.exit is not None and self.exit.signal == 9  # SIGKILL (man 7 signal)
         return bool(is_killed and self.stop_requested is None and group.limit_bytes and kills > 0)
-
-    @property
-    def identity(self) -> DeathIdentity:
-        """Whose death it is, and when it was noticed, or the last sign of life."""
-        return DeathIdentity(
-            worker=self.worker_address or None,
-            name=self.worker_name or None,
-            pid=self.pid or None,
-            nanny=self.nanny_address or None,
-            boot_id=self.boot_id or None,
-            host=self.hostname or None,
-            noticed_at=self.last_written_at if self.noticed_at is None else self.noticed_at,
-            found_later=self.kind == "box-found" or self.is_late,
-        )
 
 
 #: What can be done about a death: fewer tasks at once on every worker, a bigger worker for a task, its failure at
@@ -257,11 +232,6 @@ class RescueAct:
     pid: int | None = None
     noticed_at: float | None = None
 
-    @property
-    def identity(self) -> DeathIdentity:
-        """Whose death led to it."""
-        return DeathIdentity(worker=self.worker_address or None, pid=self.pid or None, noticed_at=self.noticed_at)
-
 
 @frozen(kw_only=True)
 class RecorderState:
@@ -274,8 +244,6 @@ class RecorderState:
 DeathMessage = RemovalRecord | DeathReport | RescueAct
 Message = DeathMessage | RecorderState
 
-#: The only signal of the OOM killer (``man 7 signal``).
-_SIGKILL = 9
 
 _CLASSES: Mapping[str, type[Message]] = {
     "removal": RemovalRecord,
@@ -333,6 +301,16 @@ class DeathIdentity:
     #: The message is of a box found later, or was delivered late: its time says little.
     found_later: bool = False
 
+    @classmethod
+    def of(cls, message: DeathMessage) -> DeathIdentity:
+        """Whose death a message is about. A removal has no host: the scheduler knows an address, not a name."""
+        known = {part: getattr(message, name, None) or None for part, name in _IDENTIFYING.items()}
+        noticed_at, is_late = message.noticed_at, False
+        if isinstance(message, DeathReport):
+            noticed_at = message.last_written_at if noticed_at is None else noticed_at
+            is_late = message.kind == "box-found" or message.is_late
+        return cls(**known, noticed_at=noticed_at, found_later=is_late)
+
     def or_else(self, other: DeathIdentity) -> DeathIdentity:
         """Both in one; the parts known here win."""
         return evolve(other, **asdict(self, filter=lambda _, value: value is not None))
@@ -340,6 +318,16 @@ class DeathIdentity:
     def conflicts_with(self, other: DeathIdentity) -> bool:
         """Whether the two are certainly different processes."""
         return differ(self.pid, other.pid) or differ(self.boot_id, other.boot_id) or differ(self.host, other.host)
+
+
+_IDENTIFYING = {
+    "worker": "worker_address",
+    "name": "worker_name",
+    "pid": "pid",
+    "nanny": "nanny_address",
+    "boot_id": "boot_id",
+    "host": "hostname",
+}
 
 
 def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:

@@ -23,10 +23,6 @@ from workerdiag.wire.messages import (
     is_known_death,
 )
 
-_ID_CHARS = 24
-#: Of the acts that one death led to.
-_MAX_ACTS = 20
-
 
 @frozen(kw_only=True)
 class RecordedDeath:
@@ -43,7 +39,7 @@ class RecordedDeath:
 
     @identities.default
     def _identities(self) -> tuple[DeathIdentity, ...]:
-        return tuple(each.identity for each in (self.record, self.report) if each is not None)
+        return tuple(map(DeathIdentity.of, filter(None, (self.record, self.report))))
 
     @identity.default
     def _identity(self) -> DeathIdentity:
@@ -58,7 +54,7 @@ class RecordedDeath:
         """Whether the message is about this death. A second removal record never is."""
         if isinstance(message, RemovalRecord) and self.record is not None:
             return False
-        return is_known_death(self.identities, message.identity)
+        return is_known_death(self.identities, DeathIdentity.of(message))
 
     def with_message(self, message: DeathMessage) -> RecordedDeath:
         """The death with what *message* adds; itself, if that is nothing.
@@ -68,7 +64,7 @@ class RecordedDeath:
         if isinstance(message, RemovalRecord):
             return evolve(self, record=message)
         if isinstance(message, RescueAct):
-            return evolve(self, acts=(*self.acts, message)[:_MAX_ACTS]) if message not in self.acts else self
+            return evolve(self, acts=(*self.acts, message)[:20]) if message not in self.acts else self
         if self.report is None or (self.report.kind == "box-found" and message.kind == "nanny-report"):
             return evolve(self, report=message)
         return self
@@ -191,7 +187,7 @@ def select_recent(
 
 def _hash(*parts: object) -> str:
     text = "\0".join("" if each is None else str(each) for each in parts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 @frozen(kw_only=True)

@@ -26,14 +26,12 @@ from workerdiag.settings import setting
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
 SETTING = "recorder.directory"
 SUFFIX = ".box"
-#: Orphaned boxes are kept for at most this time, and at most this many in a folder.
-RETENTION_S = 24 * 3600.0
+#: At most this many orphaned boxes are kept in a folder, for a day.
 MAX_RETAINED_BOXES = 64
 #: A box of another machine, whose processes cannot be looked up, is orphaned after this silence.
 SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
-_MAX_ENTRIES = 10_000
 _NAME = re.compile(r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box")
 
 _NUMBER = re.compile(r"[0-9]{1,16}")
@@ -209,7 +207,7 @@ def sweep(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
         named = {path for path, _ in files if parse_box_name(path)}
         dead = 0
         for path, about in files:
-            is_old = about.st_mtime < moment - RETENTION_S
+            is_old = about.st_mtime < moment - 24 * 3600
             if path not in named:
                 goes = is_old and _is_leftover(path)
             elif is_old or len(named) > MAX_RETAINED_BOXES:
@@ -240,7 +238,7 @@ def _is_leftover(path: Path) -> bool:
 def _regular_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The regular files in a folder, as many as may be looked at; others may remove theirs meanwhile."""
     with suppress(OSError), os.scandir(folder) as entries:
-        for _, entry in zip(range(_MAX_ENTRIES), entries, strict=False):
+        for _, entry in zip(range(10_000), entries, strict=False):
             try:
                 about = entry.stat(follow_symlinks=False)
             except OSError:

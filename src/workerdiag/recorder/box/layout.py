@@ -76,13 +76,11 @@ SAMPLES = 64
 
 #: Of the largest objects.
 CENSUS_BYTES = 2048 - CELL_OVERHEAD
-_CENSUSES = 4
 
 LINE_CELL_BYTES = 256
 #: Bytes that msgpack takes at most for a number, and for the beginning of a text or a list.
 _NUMBER, _TEXT = 9, 3
 LINE_PIECE_BYTES = LINE_CELL_BYTES - CELL_OVERHEAD - 4 * _NUMBER - 2 * _TEXT
-_MIN_CELLS = 16
 
 
 class Region(NamedTuple):
@@ -110,7 +108,7 @@ _FIXED = (
     ("state", _cell_bytes(_NUMBER + 3 * _TEXT + STATE_BYTES), 2),
     ("samples", _cell_bytes(_TEXT + _NUMBER * len(FIELDS["samples"])), SAMPLES),
     ("lags", _cell_bytes(_TEXT + 3 * _NUMBER), SAMPLES),
-    ("objects", _cell_bytes(CENSUS_BYTES), _CENSUSES),
+    ("objects", _cell_bytes(CENSUS_BYTES), 4),
 )
 _RUNNING_CELL = _cell_bytes(3 * _NUMBER + 3 * _TEXT + KEY_BYTES + NAME_BYTES)
 _FINISHED_CELL = _cell_bytes(6 * _NUMBER + 3 * _TEXT + KEY_BYTES + OUTCOME_BYTES)
@@ -124,7 +122,7 @@ def plan_regions(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
     """
     fixed = (*_FIXED, ("running", _RUNNING_CELL, 2 * slots))
     used_bytes = HEADER_BYTES + sum(cell * cells for _, cell, cells in fixed)
-    least = used_bytes + _MIN_CELLS * (_FINISHED_CELL + LINE_CELL_BYTES)
+    least = used_bytes + 16 * (_FINISHED_CELL + LINE_CELL_BYTES)
     size_bytes = min(max(size_bytes, least), MAX_BYTES)
     half = (size_bytes - used_bytes) // 2
     growing = (

@@ -43,8 +43,6 @@ T = TypeVar("T")
 
 #: What `faulthandler` writes of 100 threads; the beginning of it names the signal.
 _FAULT_BYTES = 128 * 1024
-#: A box that is being written is read again while a part of it cannot be read, at most this often.
-_MAX_READS = 5
 #: Stands in a line for pieces that were not, or no longer, in the box.
 MISSING_PIECE = b"[...]"
 
@@ -63,7 +61,7 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
     path = Path(source)
     stacks = _read_fault(path)
     box = _decode_box(_read_file(path, MAX_BYTES), name=str(path))
-    for _ in range(_MAX_READS - 1):
+    for _ in range(4):  # it may be being written
         if not box.unreadable_parts:
             break
         again = _decode_box(_read_file(path, MAX_BYTES), name=str(path))

@@ -37,6 +37,7 @@ from workerdiag.wire import ACT_TOPIC, DEATH_TOPIC, RECORDER
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
 from workerdiag.wire.messages import (
     CgroupCounters,
+    DeathIdentity,
     DeathReport,
     ExitReport,
     Heartbeat,
@@ -197,7 +198,7 @@ def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
     """Yield the messages in the topic's events; one without a time gets that of its event."""
     for at, plain in entries:
         message = decode_message(plain)
-        if isinstance(message, RemovalRecord | DeathReport) and message.identity.noticed_at is None:
+        if isinstance(message, RemovalRecord | DeathReport) and DeathIdentity.of(message).noticed_at is None:
             message = evolve(message, noticed_at=at)
         if message is not None:
             yield message

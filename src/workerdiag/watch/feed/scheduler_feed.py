@@ -250,7 +250,7 @@ def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -
 
 
 def _worker(message: DeathMessage) -> _Worker:
-    return message.identity.worker, message.identity.pid
+    return message.worker_address, message.pid
 
 
 def _time(message: DeathMessage) -> float:
