@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from grading import Shown, explained_by, graded
 
 from workerdiag.authoring.rule_tests import KnownIncident, evidence_of
-from workerdiag.bundle.reader import bundle_evidence
+from workerdiag.bundle.bundle_file import bundle_evidence
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, findings_answer
 from workerdiag.model.evidence import Evidence

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import workerdiag
 from support.diagnoses import GOOD, KILLED, FixedSource, first_cause, shown
 from workerdiag import LogText, pipeline
-from workerdiag.bundle.reader import read_bundle
+from workerdiag.bundle.bundle_file import read_bundle
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,

@@ -20,9 +20,9 @@ import workerdiag
 from support.diagnoses import FixedSource
 from workerdiag import LogText
 from workerdiag.authoring.rule_tests import read_incidents
-from workerdiag.bundle.evidence_json import EVIDENCE_KINDS, MAX_FILE_BYTES, piece_from_dict, piece_to_dict
+from workerdiag.bundle.bundle_file import MAX_FILE_BYTES, Archive, read_bundle
+from workerdiag.bundle.evidence_json import EVIDENCE_KINDS, piece_from_dict, piece_to_dict
 from workerdiag.bundle.kept_evidence import EvidenceTap, KeptLog
-from workerdiag.bundle.reader import Archive, read_bundle
 from workerdiag.cli import main
 from workerdiag.errors import BundleError
 from workerdiag.matching.match import match

@@ -24,7 +24,7 @@ from attrs import evolve, frozen
 from distributed import Client, wait
 
 from workerdiag import Diagnosis
-from workerdiag.bundle.reader import read_bundle
+from workerdiag.bundle.bundle_file import read_bundle
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.memory import Cure
 from workerdiag.pipeline import diagnose

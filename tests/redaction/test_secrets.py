@@ -19,8 +19,8 @@ import workerdiag
 from support.sample_secrets import KINDS
 from workerdiag import LogText
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.bundle.bundle_file import write_bundle
 from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
-from workerdiag.bundle.writer import write_bundle
 from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, LogChunk
@@ -183,9 +183,9 @@ def test_no_field_of_findings_is_forgotten():
 
 def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
     """Nor is any text of the evidence, the logs, the versions, the configuration or the manifest."""
-    monkeypatch.setattr("workerdiag.bundle.writer.versions", lambda: {"python": TEXT})
+    monkeypatch.setattr("workerdiag.bundle.bundle_file.versions", lambda: {"python": TEXT})
     monkeypatch.setattr(
-        "workerdiag.bundle.writer.configuration", lambda: {"distributed.x": TEXT, "password": SECRET}
+        "workerdiag.bundle.bundle_file.configuration", lambda: {"distributed.x": TEXT, "password": SECRET}
     )
     pieces = [of(kind, TEXT) for kind in typing.get_args(Evidence) if kind is not LogChunk]
     pieces.append(Event(topic="x", fields={"password": f"{SECRET} {SECRET}", TEXT: 1}))

@@ -14,7 +14,7 @@ import workerdiag
 from fuzz import corpus
 from fuzz.scripts import Script
 from workerdiag import LogText
-from workerdiag.bundle.evidence_json import EVIDENCE, KIND, MANIFEST
+from workerdiag.bundle.bundle_file import EVIDENCE, KIND, MANIFEST
 
 _MOST_MEMBER_BYTES = 10**6
 _LINK = 0o120777 << 16

@@ -138,7 +138,7 @@ class Diagnosis(Findings):
         Raises:
             BundleError: It cannot be written there; nothing is left behind.
         """
-        from workerdiag.bundle.writer import write_bundle
+        from workerdiag.bundle.bundle_file import write_bundle
 
         return write_bundle(self, self._kept_evidence, Path(path), redact=redact)
 

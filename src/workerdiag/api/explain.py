@@ -382,7 +382,7 @@ def _failed(arguments: ExplainArguments, problem: Exception) -> Diagnosis:
 
 
 def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
-    from workerdiag.bundle.reader import bundle_evidence  # imports cattrs
+    from workerdiag.bundle.bundle_file import bundle_evidence  # imports cattrs
 
     return bundle_evidence(name, data)
 

@@ -279,7 +279,7 @@ def draft(logs: tuple[str, ...]) -> int:
     unusual; 2 nothing could be read.
     """
     from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
-    from workerdiag.bundle.reader import bundle_evidence
+    from workerdiag.bundle.bundle_file import bundle_evidence
     from workerdiag.recorder.delivery import death_message
     from workerdiag.rulebook.load import load_rulebook, quiet_lines
     from workerdiag.sources.logs.source import LogSource

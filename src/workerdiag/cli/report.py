@@ -13,7 +13,7 @@ from workerdiag.errors import BundleError
 from workerdiag.rendering.wording import printable
 
 if TYPE_CHECKING:
-    from workerdiag.bundle.reader import Bundle
+    from workerdiag.bundle.bundle_file import Bundle
     from workerdiag.model.diagnosis import Findings
     from workerdiag.rendering.bug_report import ReportExtras
 
@@ -45,7 +45,7 @@ def report(bundle: str) -> int:
 
 
 def _open_bundle(place: str) -> Bundle:
-    from workerdiag.bundle.reader import read_bundle
+    from workerdiag.bundle.bundle_file import read_bundle
     from workerdiag.sources.logs.file_kinds import MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
     from workerdiag.sources.logs.inputs import input_name, resolve_logs
 

@@ -16,8 +16,8 @@ from attrs import frozen
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain as explain_death
+from workerdiag.bundle.bundle_file import Bundle, read_bundle
 from workerdiag.bundle.kept_evidence import KeptLog
-from workerdiag.bundle.reader import Bundle, read_bundle
 from workerdiag.errors import BundleError
 from workerdiag.integrations.allowed_files import MAX_FILES, AllowedFiles, NotAllowedError
 from workerdiag.integrations.diagnose import open_client

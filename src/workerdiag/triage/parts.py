@@ -357,7 +357,7 @@ class EvidenceFile:
                 assert_never(self.kind)
 
     def _bundle(self) -> Iterator[Evidence]:
-        from workerdiag.bundle.reader import bundle_evidence
+        from workerdiag.bundle.bundle_file import bundle_evidence
 
         pieces = bundle_evidence(self.url, self.data)
         if pieces is None:

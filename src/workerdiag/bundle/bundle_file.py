@@ -1,43 +1,218 @@
-"""Reads a death bundle back, whoever made it and whatever became of it on the way.
+"""The file of a death bundle: written all or nothing, and read back whatever became of it on the way.
 
-It is read in memory only, within bounds, as far as it goes; the names in it lead nowhere.
+There is nothing in it that should not leave. It is read in memory only, within bounds, as far as it goes; the names
+in it lead nowhere.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
+import os
+import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.bundle.evidence_json import (
-    CONFIGURATION,
-    DIAGNOSIS,
-    EVIDENCE,
-    KIND,
-    LOG_KIND,
-    MANIFEST,
-    MAX_BYTES,
-    MAX_FILE_BYTES,
-    MAX_FILES,
-    MAX_JSON_MARKS,
-    MAX_PARTS,
-    MAX_PIECES,
-    SCHEMA,
-    VERSIONS,
-    UnknownKindError,
-    log_from_dict,
-    piece_from_dict,
-)
+from workerdiag.bundle.bug_report import configuration, versions
+from workerdiag.bundle.evidence_json import UnknownKindError, evidence_converter, piece_from_dict, piece_to_dict
 from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
-from workerdiag.errors import BadReportError, BundleError, describe_error
+from workerdiag.errors import BadReportError, BundleError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.rendering.json import from_json
+from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import as_stream
+from workerdiag.redaction.objects import redact_object
+from workerdiag.rendering.json import from_json, to_dict
+
+#: Shape of the bundle; one more whenever a reader could notice. Readers of an older number still try.
+SCHEMA = 1
+#: What ``manifest.json`` says under ``kind``: this, and no name of a file, makes a zip archive a bundle.
+KIND = "workerdiag death bundle"
+
+MANIFEST = "manifest.json"
+DIAGNOSIS = "diagnosis.json"
+EVIDENCE = "evidence.json"
+VERSIONS = "versions.json"
+CONFIGURATION = "configuration.json"
+LOG = "logs/{number:04}.txt"
+
+#: Value of ``kind`` for a log in ``evidence.json``; every other one is the name of an evidence class.
+LOG_KIND = "Log"
+
+#: Stands in a log's file where lines were left out.
+LEFT_OUT = "[workerdiag: lines {first} to {last} were left out here]\n"
+
+#: What a reader takes, in bytes unpacked: of one file, and of all together. A writer keeps 8 MiB,
+#: of which 6 MiB are log text and 1 MiB are pieces.
+MAX_FILE_BYTES = 8 * 2**20
+MAX_BYTES = 24 * 2**20
+MAX_FILES = 5_000
+#: Commas and brackets in one JSON file: each can take some hundred bytes of memory.
+MAX_JSON_MARKS = 500_000
+#: Pieces of evidence, and parts of one log. A writer keeps 10,000 pieces.
+MAX_PIECES = 20_000
+MAX_PARTS = 10_000
+
+#: Takes out what must not leave.
+Hide = Callable[[Any], Any]
+#: Every file has this time: the same content makes the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def write_bundle(
+    findings: Findings, kept_evidence: KeptEvidence | None, path: Path, *, redact: bool = True
+) -> Path:
+    """Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
+
+    Raises:
+        BundleError: It cannot be written there; nothing is left behind.
+    """
+    if kept_evidence is None:
+        note = "this diagnosis was read back from text: there is no evidence beside it"
+        kept_evidence = KeptEvidence(left_out=(note,))
+    contents = list(_bundle_files(findings, kept_evidence, redact=redact))
+    try:
+        _write_atomically(path, contents)
+    except OSError as problem:
+        raise BundleError(str(path), *_write_failure(problem, path)) from problem
+    return path
+
+
+def _bundle_files(findings: Findings, kept_evidence: KeptEvidence, *, redact: bool) -> Iterator[tuple[str, bytes]]:
+    hide: Hide = redact_object if redact else lambda value: value
+    evidence, logs = _evidence_files(kept_evidence, hide)
+    files = [
+        (DIAGNOSIS, _json_bytes(hide(to_dict(findings)))),
+        (EVIDENCE, _json_bytes(evidence)),
+        (VERSIONS, _json_bytes(hide(versions()))),
+        (CONFIGURATION, _json_bytes(hide(configuration()))),
+        *logs,
+    ]
+    manifest = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "workerdiag": hide(findings.version),
+        "knowledge": hide(findings.knowledge),
+        "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hidden": ["secrets"] if redact else [],
+        "left_out": hide(list(kept_evidence.left_out)),
+        "files": {name: len(content) for name, content in files},
+    }
+    return iter([(MANIFEST, _json_bytes(manifest)), *files])
+
+
+def _evidence_files(kept_evidence: KeptEvidence, hide: Hide) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
+    """What goes into ``evidence.json``, and name and text of the logs."""
+    plain: list[object] = []
+    logs: list[tuple[str, bytes]] = []
+    for item in kept_evidence.items:
+        if not isinstance(item, KeptLog):
+            plain.append(hide(piece_to_dict(item)))
+            continue
+        name = LOG.format(number=len(logs) + 1)
+        texts = [hide(part.data) for part in item.parts]
+        logs.append((name, _text_with_cut_lines(item, texts)))
+        plain.append(hide(_log_to_dict(item, name, [len(each) for each in texts])))
+    return {"schema": SCHEMA, "pieces": plain}, logs
+
+
+def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
+    """The text of a log, with a line for a person wherever lines were left out."""
+    marked: list[bytes] = []
+    following = 1
+    for part, text in zip(log.parts, texts, strict=True):
+        if part.first_line > following or marked:
+            marked.append(LEFT_OUT.format(first=following, last=part.first_line - 1).encode())
+        marked.append(text)
+        following = part.first_line + text.count(b"\n")
+    return b"".join(marked)
+
+
+def _json_bytes(value: object) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode("ascii") + b"\n"
+
+
+def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".workerdiag-", suffix=".zip")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for member, content in contents:
+                    archive.writestr(_member_info(member), content, compresslevel=6)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _member_info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, date_time=_TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o600 << 16  # readable by its owner
+    info.create_system = 3  # Unix, on every system, so that the bytes are the same
+    return info
+
+
+def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
+    if isinstance(problem, FileNotFoundError):
+        return f"the folder {path.parent} does not exist", "create it first"
+    if isinstance(problem, NotADirectoryError):
+        return f"{path.parent} is not a folder", "give a path in a folder"
+    if isinstance(problem, IsADirectoryError):
+        return "it is a folder", "give the path of a file, such as death.zip"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full", "save it elsewhere"
+    if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
+        return "it may not be written there", "save it elsewhere"
+    return error_text(problem), "save it elsewhere"
+
+
+def _log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
+    """Everything about a log but its text, which is in *file*, in parts of these many bytes."""
+    return {
+        "kind": LOG_KIND,
+        "file": file,
+        "origin": log.origin,
+        "stream": log.stream,
+        "identity": evidence_converter().unstructure(log.identity),
+        "read_bytes": log.read_bytes,
+        "parts": [
+            {"first_line": part.first_line, "bytes": size} for part, size in zip(log.parts, sizes, strict=True)
+        ],
+    }
+
+
+def _log_from_dict(plain: Mapping[str, Any]) -> tuple[KeptLog, list[tuple[int, int]]]:
+    """The log that `_log_to_dict` described, without its text, and number of first line and bytes of its parts.
+
+    Raises:
+        Exception: It is described otherwise.
+    """
+    read = evidence_converter().structure
+    log = KeptLog(
+        origin=read(plain["origin"], str),
+        stream=as_stream(plain.get("stream")),
+        identity=read(plain.get("identity") or {}, Identity),
+        read_bytes=read(plain.get("read_bytes", 0), int),
+    )
+    return log, [
+        (max(1, read(each["first_line"], int)), max(0, read(each["bytes"], int))) for each in plain["parts"]
+    ]
+
 
 _MAX_SMALL_BYTES = 256 * 1024
 _DAMAGED = "copy or download it again"
@@ -183,7 +358,7 @@ class _BundleReader:
                 self._malformed += 1
 
     def _log(self, plain: Mapping[str, object]) -> KeptLog:
-        log, parts = log_from_dict(plain)
+        log, parts = _log_from_dict(plain)
         file = str(plain["file"]) if parts else ""
         if file in self._read_files:
             self._archive.note(f"{file}: it is named for more than one log")
