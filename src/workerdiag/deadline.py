@@ -40,10 +40,7 @@ def monotonic_s() -> float:
 
 @frozen
 class Deadline:
-    """A moment until which something must be done.
-
-    It is made once, handed down, and split up: a step gets a `share` of what is left.
-    """
+    """A moment until which something must be done: made once, handed down, and split up by `share`."""
 
     #: By ``time.monotonic``.
     _at: float = inf
@@ -186,10 +183,7 @@ def _late(given_s: float) -> TimeoutError:
 
 
 class HelperThread(Generic[_T]):
-    """A thread that iterates, and hands over each piece as it comes.
-
-    *iterate* runs in the thread. At most *read_ahead* pieces wait to be taken; 0: any number.
-    """
+    """A thread that iterates; of its pieces at most *read_ahead* wait to be taken, 0: any number."""
 
     def __init__(self, name: str, iterate: Callable[[], Iterable[_T]], *, read_ahead: int = 0) -> None:
         self._iterate = iterate
@@ -203,10 +197,7 @@ class HelperThread(Generic[_T]):
             self._queue.put(None)
 
     def take(self, deadline: Deadline) -> Iterator[_T]:
-        """Yield the pieces, as long as they come in time.
-
-        Raises as `call_in_time` does; a thread whose next piece is late is left behind.
-        """
+        """Yield the pieces as they come; a late thread is left behind. Raises as `call_in_time` does."""
         try:
             while (piece := self.next_piece(deadline)) is not None:
                 yield piece[0]

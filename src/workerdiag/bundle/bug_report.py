@@ -1,7 +1,4 @@
-"""What a bug report asks for: versions and configuration, and what happened when.
-
-They are those of the process that writes the bundle, and of others as far as the evidence tells them.
-"""
+"""What a bug report asks for: versions and configuration, here and elsewhere, and what happened when."""
 
 from __future__ import annotations
 

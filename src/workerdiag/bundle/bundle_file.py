@@ -23,11 +23,11 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.bundle.bug_report import configuration, versions
 from workerdiag.bundle.evidence_json import UnknownKindError, evidence_converter, piece_from_dict, piece_to_dict
-from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
+from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.errors import BadReportError, BundleError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.evidence import Evidence, Gap, LogExcerpt
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import as_stream
 from workerdiag.redaction.objects import redact_object
@@ -130,10 +130,10 @@ def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
     marked: list[bytes] = []
     following = 1
     for part, text in zip(log.parts, texts, strict=True):
-        if part.first_line > following or marked:
-            marked.append(LEFT_OUT.format(first=following, last=part.first_line - 1).encode())
+        if part.line > following or marked:
+            marked.append(LEFT_OUT.format(first=following, last=part.line - 1).encode())
         marked.append(text)
-        following = part.first_line + text.count(b"\n")
+        following = part.line + text.count(b"\n")
     return b"".join(marked)
 
 
@@ -149,7 +149,11 @@ def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 for member, content in contents:
-                    archive.writestr(_member_info(member), content, compresslevel=6)
+                    info = zipfile.ZipInfo(member, date_time=_TIME)
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    info.external_attr = 0o600 << 16  # readable by its owner
+                    info.create_system = 3  # Unix, on every system, so that the bytes are the same
+                    archive.writestr(info, content, compresslevel=6)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -157,14 +161,6 @@ def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-
-
-def _member_info(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, date_time=_TIME)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    info.external_attr = 0o600 << 16  # readable by its owner
-    info.create_system = 3  # Unix, on every system, so that the bytes are the same
-    return info
 
 
 def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
@@ -190,18 +186,12 @@ def _log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]
         "stream": log.stream,
         "identity": evidence_converter().unstructure(log.identity),
         "read_bytes": log.read_bytes,
-        "parts": [
-            {"first_line": part.first_line, "bytes": size} for part, size in zip(log.parts, sizes, strict=True)
-        ],
+        "parts": [{"first_line": part.line, "bytes": size} for part, size in zip(log.parts, sizes, strict=True)],
     }
 
 
 def _log_from_dict(plain: Mapping[str, Any]) -> tuple[KeptLog, list[tuple[int, int]]]:
-    """The log that `_log_to_dict` described, without its text, and number of first line and bytes of its parts.
-
-    Raises:
-        Exception: It is described otherwise.
-    """
+    """The log that `_log_to_dict` described, without its text, and first line and bytes of its parts."""
     read = evidence_converter().structure
     log = KeptLog(
         origin=read(plain["origin"], str),
@@ -243,11 +233,7 @@ class Bundle:
 
 
 def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:
-    """The evidence in a zip archive; None if that is no death bundle.
-
-    Raises:
-        BundleError: It is one, or it is damaged, and nothing in it can be read.
-    """
+    """The evidence in a zip archive, None if that is no death bundle; raises BundleError as `read_bundle` does."""
     bundle = read_bundle(name, data)
     return tuple(bundle.evidence()) if bundle else None
 
@@ -371,12 +357,9 @@ class _BundleReader:
         return evolve(log, parts=_log_parts(text, parts))
 
 
-def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]:
-    """The parts of a log's text, without the lines that stand between them for a person.
-
-    Text that somebody has edited does not fit its description: it is taken as one.
-    """
-    whole = (LogPart(first_line=1, data=text),)
+def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogExcerpt, ...]:
+    """The parts of a log's text without our marks; text that somebody has edited is taken as one."""
+    whole = (LogExcerpt(0, 1, text),)
     if len(described) > MAX_PARTS:
         return whole
     parts, at = [], 0
@@ -386,7 +369,7 @@ def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, 
             if line_end < 0 or not text.startswith(b"[workerdiag: lines ", at):
                 return whole
             at = line_end + 1
-        parts.append(LogPart(first_line=first_line, data=text[at : at + size]))
+        parts.append(LogExcerpt(at, first_line, text[at : at + size]))
         at += size
     return tuple(parts) if at == len(text) else whole
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from attrs import define, evolve, field, frozen
 
@@ -286,7 +287,7 @@ class LogCopy:
             stream=self._like.stream,
             identity=self._like.identity,
             read_bytes=self._read_bytes,
-            parts=tuple(LogPart(first_line=each.line, data=each.data) for each in excerpts),
+            parts=tuple(excerpts),
         )
 
     def _ranked(self) -> list[LogExcerpt]:
@@ -305,15 +306,6 @@ class LogCopy:
 
 
 @frozen(kw_only=True)
-class LogPart:
-    """Lines of a log that follow each other."""
-
-    #: Number of the first of them, counted from 1.
-    first_line: int
-    data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
-
-
-@frozen(kw_only=True)
 class KeptLog:
     """What was kept of one log: all of it, or its beginning, its end, and the messages that say something."""
 
@@ -323,18 +315,18 @@ class KeptLog:
     #: Bytes that were read of it.
     read_bytes: int = 0
     #: In the order of the text; between them lines were left out.
-    parts: tuple[LogPart, ...] = ()
+    parts: tuple[LogExcerpt, ...] = ()
 
     def chunks(self) -> Iterator[LogChunk]:
         """Its parts as they are read again; the line numbers are those of the log as it was."""
         for index, part in enumerate(self.parts):
-            goes_on = index == 0 and part.first_line == 1
+            goes_on = index == 0 and part.line == 1
             yield LogChunk(
                 origin=self.origin,
                 data=part.data,
                 stream=self.stream,
                 identity=self.identity,
-                first_line=None if goes_on else part.first_line,
+                first_line=None if goes_on else part.line,
             )
 
 
@@ -361,14 +353,11 @@ class KeptEvidence:
                 yield item
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _empty_copy, ()
+        note = "the evidence stayed in the process that called explain()"
+        return partial(KeptEvidence, left_out=(note,)), ()
 
     def __copy__(self) -> KeptEvidence:
         return self
 
     def __deepcopy__(self, _: object) -> KeptEvidence:
         return self
-
-
-def _empty_copy() -> KeptEvidence:
-    return KeptEvidence(left_out=("the evidence stayed in the process that called explain()",))

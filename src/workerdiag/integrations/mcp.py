@@ -127,7 +127,7 @@ def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: in
     if not 1 <= number <= len(logs):
         return None
     numbered = (
-        (part.first_line + index, line)
+        (part.line + index, line)
         for part in logs[number - 1].parts
         for index, line in enumerate(redact_object(part.data).decode("utf-8", "replace").splitlines())
     )

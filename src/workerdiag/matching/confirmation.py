@@ -188,10 +188,7 @@ def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stre
 
 
 def _quoted_text(record: LogRecord, first: int, last: int) -> str:
-    """Return the first line of the message, and the first and last line of the match, each once.
-
-    Stack frames and the line above them are left out if anything else remains.
-    """
+    """Return the first line of the message, and first and last line of the match, each once, without frames."""
     if first == last and not (record.header and first):  # the usual case
         return record.lines[first].message.strip()[:QUOTED_CHARS]
     shown = dict.fromkeys((0, first, last) if record.header else (first, last))

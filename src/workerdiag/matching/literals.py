@@ -54,11 +54,7 @@ class NoLiteralError(ValueError):
 
 
 def literals(pattern: str) -> tuple[str, ...]:
-    """Return lower-case texts, one of which is in every message that *pattern* matches.
-
-    Raises:
-        NoLiteralError: There is no small set of them.
-    """
+    """Return lower-case texts, one of which is in every message that *pattern* matches; raises NoLiteralError."""
     try:
         tree = sre_parser.parse(pattern, re.IGNORECASE)
     except re.error as problem:

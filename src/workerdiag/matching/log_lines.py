@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TypedDict
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -26,9 +26,8 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import MatchRole, Stream
 
-_ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-
 _LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Characters that word processors and web pages use for quotes and brackets.
 _TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
 _ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
@@ -102,11 +101,6 @@ _STREAM_OF_LOGGER: tuple[tuple[str, Stream], ...] = (
 )
 
 
-class _LineTime(TypedDict, total=False):
-    when: float | None
-    year_assumed: bool
-
-
 @frozen(kw_only=True)
 class ParsedLine:
     """One parsed line."""
@@ -146,13 +140,14 @@ def parse_line(raw: bytes) -> ParsedLine:
     if usual := _parse_usual(text):
         return usual
     if "\x1b" in text:
-        text = _without_ansi(text)
+        text = _ANSI.sub("", text)
     text, forwarder, host, tag, outer_time = without_prefixes(text)
     if text.lstrip()[:1] in ("{", '"') and (inner := unwrap_json_line(text)) is not None:
         text, inner_time = inner
         outer_time = inner_time or outer_time
     head = text[:400]
-    for shape in _HEADERS if _names_level_and_logger(head) else ():
+    upper = head.upper()
+    for shape in _HEADERS if _holds_any(_LEVELS, upper) and _holds_any(_LOGGER_WORDS, upper) else ():
         if found := shape.search(head):
             header_at, message_at = found.span()
             groups = found.groupdict()
@@ -202,11 +197,6 @@ def _parse_usual(text: str) -> ParsedLine | None:
     )
 
 
-def _names_level_and_logger(head: str) -> bool:
-    upper = head.upper()
-    return _holds_any(_LEVELS, upper) and _holds_any(_LOGGER_WORDS, upper)
-
-
 def _holds_any(words: Iterable[str], text: str) -> bool:
     """Whether one of *words* is in *text*. For so few words, `any` takes three times as long."""
     for word in words:  # noqa: SIM110
@@ -215,22 +205,13 @@ def _holds_any(words: Iterable[str], text: str) -> bool:
     return False
 
 
-def _line_time(own: str, outer: str) -> _LineTime:
+def _line_time(own: str, outer: str) -> dict[str, Any]:
     """Return the time of the line, else that of its forwarder; and whether its year is assumed."""
     if own.count(":") < 2 and not outer:  # each time has two colons
         return {}
     own_time = parse_time(own) if ":" in own else None
     is_assumed = _SYSLOG.search(outer if own_time is None else own) is not None
     return {"when": parse_time(outer) if own_time is None else own_time, "year_assumed": is_assumed}
-
-
-def _without_ansi(text: str) -> str:
-    parts, at = [], 0
-    for found in _ANSI.finditer(text):
-        start, end = found.span()
-        parts.append(text[at:start])
-        at = end
-    return "".join((*parts, text[at:]))
 
 
 @lru_cache(maxsize=256)
@@ -358,10 +339,7 @@ def parse_time(text: str) -> float | None:
 
 
 def infer_years(matches: Sequence[Match]) -> list[Match]:
-    """Return the *matches*, with assumed years replaced by the year closest to a known time.
-
-    If no time has a year, they keep the assumed one.
-    """
+    """Return the *matches*, with assumed years replaced by the year closest to a known time, if there is one."""
     known = sorted(each.when for each in matches if each.when is not None and not each.year_assumed)
     if not known:
         return list(matches)

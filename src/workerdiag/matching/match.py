@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from attrs import evolve, frozen
@@ -168,16 +169,21 @@ def _event_matches(event: Event, signs: SignTables) -> Iterator[Match]:
 
     yield make_match(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
     for cause, sign in signs.for_events_of(event.topic):
-        if _event_fits(sign, event, values, signs):
+        if _event_fits(sign, event, values):
             yield make_match(cause.id, sign.name, "sign")
 
 
-def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str], signs: SignTables) -> bool:
+@lru_cache(maxsize=2000)  # thousands of events have few values
+def _matches_whole(wanted: str, value: str) -> bool:
+    return pattern(wanted).matches_whole(value)
+
+
+def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str]) -> bool:
     for key, wanted in sign.where.items():
         if isinstance(wanted, bool):
             if event.fields.get(key) is not wanted:
                 return False
-        elif key not in values or not signs.matches_whole(wanted, values[key]):
+        elif key not in values or not _matches_whole(wanted, values[key]):
             return False
     numbers = ((event.fields.get(key), least) for key, least in sign.at_least.items())
     return all(isinstance(value, int | float) and value >= least for value, least in numbers)
@@ -187,12 +193,13 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
     for cause, sign in signs.exceptions:
         if _is_for(sign, facts):
             first = facts.text.strip().splitlines()[0] if facts.text.strip() else ""
+            found = pattern(sign.pattern).search(facts.text) if sign.pattern else None
             yield Match(
                 owner=cause.id,
                 sign=sign.name,
                 role="sign",
                 text=f"{facts.type.rpartition('.')[2]}: {first}"[:600],
-                captures=_exception_captures(sign, facts),
+                captures={key: value for key, value in found.groupdict().items() if value} if found else {},
                 origin="exception",
                 when=facts.when,
                 identity=facts.identity,
@@ -200,10 +207,7 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 
 def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
-    """What the caught exception can come of: the rule for it, else for one linked to it.
-
-    A rule of a pack whose pattern is none fits nothing.
-    """
+    """What the caught exception can come of: the rule for it, else for one linked to it; a bad pattern fits none."""
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
     rules = [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
     return next((rule for facts in caught for rule in rules if _is_for(rule, facts)), None)
@@ -227,11 +231,6 @@ def _is_said(wanted: str, text: str) -> bool:
     guessed = tuple(guesses(text))
     starts = (found.span()[0] for found in pattern(wanted).finditer(text))
     return any(not any(low <= start < high for low, high in guessed) for start in starts)
-
-
-def _exception_captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:
-    found = pattern(sign.pattern).search(facts.text) if sign.pattern else None
-    return {key: value for key, value in found.groupdict().items() if value} if found else {}
 
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:

@@ -85,10 +85,7 @@ class LineIndex:
         return place if place >= floor else None
 
     def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
-        """Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
-
-        None of them is before an overlong line that is before *start*.
-        """
+        """Return the lines of *forwarder* around *start*, at most from *low* to *ceiling* or the next header."""
         starts: list[int] = []
         place: int | None = start
         while place is not None and place >= low:
@@ -253,10 +250,7 @@ def follows(data: bytes, at: int, text: bytes) -> bool:
 
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:
-    """Return the message whose lines begin at the offsets *first* to *last*, with a few lines before and after it.
-
-    *data* begins at the offset *base*; *line* is the number of the first line.
-    """
+    """Return a message, whose lines begin at *first* to *last* of the log, with a few lines around it."""
     begin = _context_start(data, first - base)
     end = _context_end(data, last - base)
     return LogExcerpt(base + begin, line - data.count(b"\n", begin, first - base), data[begin:end])
@@ -287,10 +281,7 @@ def _context_end(data: bytes, at: int) -> int:
 
 
 def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
-    """Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
-
-    At least *least* bytes behind it stay.
-    """
+    """Return the bounds to cut out a message with its context, and *least* bytes behind it; None if impossible."""
     behind = end
     for _ in range(_CONTEXT_LINES):
         behind = data.find(b"\n", behind, end + _CONTEXT_BYTES) + 1

@@ -136,7 +136,7 @@ def _line_around(head: bytes, at: int) -> bytes:
     return head[begin : end if end >= 0 else at + _LINE_BYTES]
 
 
-#: Limits: bytes to keep of the end of a log, bytes of a line, and lines to read.
+#: Bytes to keep of the end of a log.
 _TAIL_BYTES = 32 * 1024
 #: Continuation lines, tables, YARN's file trailers, progress bars, Python's exceptions and warnings,
 #: conditions and denials: other rules judge those.
@@ -213,10 +213,7 @@ class LastLine:
 
 
 def strange_last_line(tail: bytes) -> str | None:
-    """Return the last line of *tail* if it is below a message of Dask's, not part of it, and of a new kind.
-
-    A healthy program writes lines of the same kind repeatedly, and only numbers differ.
-    """
+    """Return the last line of *tail* if it is below a message of Dask's, not part of it, and of a new kind."""
     *above, last = tail.split(b"\n")
     line = parse_line(last[:_LINE_BYTES])
     if line.logger or line.stream or line.host or not line.message.strip() or _ORDINARY.match(line.message):

@@ -126,10 +126,7 @@ class PatternTable:
         return tuple(each for each in texts if each in self._in_header or self._may_match(each, message))
 
     def matching_any(self, texts: tuple[str, ...], text: str) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match a message in *text*.
-
-        All patterns for headings are included.
-        """
+        """Return at least those of the patterns *texts* that match a message in *text*, and all for headings."""
         alone = {each for each in texts if each in self._in_header or not is_within_message(each)}
         return tuple(each for each in texts if each in alone or _may_match(each, text))
 
@@ -143,6 +140,7 @@ class PatternTable:
 def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
     for owner, name, rule in book.log_rules():
         mark = rule if isinstance(rule, Landmark) else None
+        ends = (("signal", mark.signal), ("status", mark.status)) if mark else ()
         for wording in rule.wordings:
             yield PatternOwner(
                 owner=owner,
@@ -152,15 +150,10 @@ def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
                 unless=rule.unless,
                 unless_in_line=mark.unless_in_line if mark else None,
                 streams=rule.streams,
-                implied=_implied_captures(mark) if mark else (),
+                implied=tuple((key, str(value)) for key, value in ends if value is not None),
                 in_header=mark.in_header if mark else False,
                 follows=mark.follows.lower().encode() if mark else b"",
             )
-
-
-def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
-    pairs = (("signal", landmark.signal), ("status", landmark.status))
-    return tuple((key, str(value)) for key, value in pairs if value is not None)
 
 
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
@@ -201,9 +194,6 @@ _S = TypeVar("_S", bound=Sign)
 #: A sign with its cause.
 SignOf: TypeAlias = tuple[Cause, _S]
 
-#: Limit of the cache of short field values that a pattern was tried on.
-_MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
-
 
 class SignTables:
     """Signs of events, exceptions, landmarks and reported exits. Threads may share it."""
@@ -222,7 +212,6 @@ class SignTables:
         for cause, event in _usable_signs(book, EventSign, left_out):
             self._by_topic_pattern.setdefault(event.topic, []).append((cause, event))
         self._of_topic: dict[str, Sequence[SignOf[EventSign]]] = {}
-        self._known_values: dict[tuple[str, str], bool] = {}
         #: Notes about signs whose patterns cannot be run.
         self.left_out = tuple(left_out)
 
@@ -238,16 +227,6 @@ class SignTables:
                 if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
                 for each in signs
             ]
-        return known
-
-    def matches_whole(self, wanted: str, value: str) -> bool:
-        """Whether the pattern *wanted* matches *value*, from a cache: thousands of events have few values."""
-        key = wanted, value
-        known = self._known_values.get(key)
-        if known is None:
-            known = pattern(wanted).matches_whole(value)
-            if len(value) <= _MAX_KNOWN_CHARS and len(self._known_values) < _MAX_KNOWN_VALUES:
-                self._known_values[key] = known
         return known
 
 

@@ -13,7 +13,6 @@ import os
 import platform
 import stat
 import sys
-import tempfile
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,10 +54,7 @@ class LiteralHits:
 
 
 class LiteralScan:
-    """A set of literals to find, ignoring case. Threads may share it.
-
-    It takes no lock, so no lock survives a fork, and a signal handler may scan during a scan.
-    """
+    """A set of literals to find, ignoring case. Threads, forks and signal handlers share it: it has no lock."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
@@ -111,10 +107,7 @@ class LiteralScan:
 
 
 class LogPrefilter:
-    """The prefilter of one log, with its saturated patterns: those that have matched often enough.
-
-    Of a saturated pattern only the last matches are still wanted.
-    """
+    """The saturated patterns of one log: they have matched often enough, and only the last matches are wanted."""
 
     def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
         self.saturated: set[str] = set()
@@ -122,10 +115,6 @@ class LogPrefilter:
         self._texts_of = texts_of
         #: The unsaturated ones among patterns that are tried together.
         self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def hits(self, block: memoryview, deadline: Deadline) -> LiteralHits:
-        """Find the literals in *block* until *deadline*."""
-        return self._literals.hits(block, deadline)
 
     def saturate(self, text: str) -> None:
         """Note that the pattern *text* has matched often enough."""
@@ -178,9 +167,14 @@ def available() -> bool:
 def database(texts: Sequence[bytes]) -> hyperscan.Database:
     """Return a database that reports the index of each of *texts*, ignoring case."""
     try:
-        return _load(_cache_file(texts))
+        cache_file = _cache_file(texts)
+        _check_folder(cache_file.parent)
+        loaded = hyperscan.loadb(cache_file.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
+        loaded.scratch = hyperscan.Scratch(loaded)
     except (OSError, RuntimeError, hyperscan.error):  # there is none, no home directory, or it is damaged
         compiled = _compile_database(texts)
+    else:
+        return loaded
     with contextlib.suppress(OSError, RuntimeError):
         _save(_cache_file(texts), hyperscan.dumpb(compiled))
     return compiled
@@ -208,26 +202,14 @@ def _cache_file(texts: Sequence[bytes]) -> Path:
     return cache_folder() / f"literals-{name}.hsdb"
 
 
-def _load(cache_file: Path) -> hyperscan.Database:
-    _check_folder(cache_file.parent)
-    loaded = hyperscan.loadb(cache_file.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
-    loaded.scratch = hyperscan.Scratch(loaded)
-    return loaded
-
-
 def _save(cache_file: Path, data: bytes) -> None:
     """Write the file atomically, and remove all but the newest databases."""
     folder = cache_file.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_folder(folder)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(cache_file)
-    except BaseException:
-        Path(name).unlink()
-        raise
+    unfinished = cache_file.with_suffix(f".{os.getpid()}.hsdb")
+    unfinished.write_bytes(data)
+    unfinished.replace(cache_file)
     files = sorted(folder.glob("literals-*.hsdb"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in files[MAX_DATABASES:]:
         old.unlink(missing_ok=True)

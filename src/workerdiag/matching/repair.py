@@ -65,10 +65,7 @@ def repair_text(data: bytes) -> RepairedText | None:
 
 
 def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
-    """Split a JSON list on one line into a line for each object, if there are several with Dask's messages.
-
-    CloudWatch and Cloud Logging reply in this form, and `jq -c` prints it.
-    """
+    """Split a JSON list of messages on one line, as of CloudWatch, Cloud Logging and `jq -c`, into lines."""
     if _OF_DASK.search(data) is None:  # the usual case
         return None
     lines = data.split(b"\n")
@@ -129,10 +126,7 @@ def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> b
 
 
 def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tuple[int, bytes]] | None:
-    """Replace line ends written as backslash and n, if *text* has more of them than real ones.
-
-    One at the end of a JSON string is the end of the line itself.
-    """
+    """Replace line ends written as backslash and n within strings, if *text* has more of them than real ones."""
     written = len(_ESCAPED_END.findall(text))
     if written < 2 or written < len(lines):
         return None
@@ -156,10 +150,7 @@ def _line_columns(line: bytes) -> int:
 
 
 def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
-    """Return the lines of all records, the oldest of each worker first, each with its line number in *data*.
-
-    None if *data* has another form.
-    """
+    """Return the numbered lines of all records, the oldest of each worker first; None if there are none."""
     if not data.lstrip().startswith(_OPENING):
         return None
     lines: list[tuple[int, bytes]] = []

@@ -126,7 +126,7 @@ class LogScan:
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
         block = memoryview(self._data)[begin : up_to - self._base]
-        hits = self._prefilter.hits(block, self.work.clock.deadline)
+        hits = self._table.literals.hits(block, self.work.clock.deadline)
         return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
 
     def _search_forward(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
@@ -202,10 +202,7 @@ _MOST_HELD_BYTES = 1280 * 1024
 
 
 class Matcher:
-    """All signs of a rulebook, with its log patterns ready to run.
-
-    Only its caches change, so threads may share it.
-    """
+    """All signs of a rulebook, its log patterns ready to run; threads may share it."""
 
     def __init__(self, book: Rulebook) -> None:
         #: Its other signs.

@@ -33,10 +33,7 @@ _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 @frozen
 class SureTest:
-    """A pattern with the one that rules it out. A match is certain if only the first one matches, in no guess.
-
-    It rejects everything that `LogScan` and `_is_sign` reject, and more.
-    """
+    """A pattern and what rules it out: a match that passes is one for `LogScan` and `_is_sign`, too."""
 
     text: str
     unless: str | None
@@ -87,7 +84,8 @@ class SureMatches:
 
     def are_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """Whether *blocks* contain as many certain matches of the pattern *text* as are kept."""
-        if not self._may_be_enough(text, blocks):
+        hits = (item for block in blocks for item in block.places().items())
+        if sum(count for each, count in hits if text in self.table.texts(each)) < self.table.kept_per_end(text):
             return False
         if (test := sure_test(self.table.owners(text))) is None:
             return False
@@ -97,13 +95,6 @@ class SureMatches:
             known = (known + self._new_starts(test, blocks, wanted))[-wanted:]
             self._starts[text], self._searched_to[text] = known, blocks[-1].searched_to
         return len(known) >= wanted
-
-    def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
-        """Whether a pattern has at least as many hits as needed."""
-        known = 0
-        for block in blocks:
-            known += sum(number for each, number in block.places().items() if text in self.table.texts(each))
-        return known >= self.table.kept_per_end(text)
 
     def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock], wanted: int) -> list[int]:
         """Return the offsets of new certain matches, from the end until there are as many as *wanted*."""

@@ -47,10 +47,7 @@ class RingEntry:
 
 
 class DeathRing:
-    """The latest deaths, at most *most* and *most_bytes* as JSON.
-
-    At the limit, the oldest lose their black boxes first and are then dropped.
-    """
+    """The latest deaths, within limits: the oldest lose their black boxes first and are then dropped."""
 
     def __init__(self, most: int = MAX_DEATHS, most_bytes: int = MAX_BYTES) -> None:
         self._most = max(1, most)

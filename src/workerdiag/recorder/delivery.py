@@ -146,10 +146,7 @@ async def report_orphans(server: Server) -> int:
 
 
 def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
-    """The orphans of that scheduler's cluster in this user's folders that no other process is reporting.
-
-    Old boxes are deleted unread.
-    """
+    """The orphans of that scheduler's cluster that no other process is reporting; old boxes are deleted unread."""
     with contextlib.suppress(OSError):
         directories.sweep()
     count = 0

@@ -99,10 +99,7 @@ def watch_iterations(client: object, call: Method) -> Undo | None:
 
 
 def watch_actors(client: object, call: Method) -> Undo | None:
-    """Have the results of actors' methods awaited through *call*; returns what ends that, or None.
-
-    ``ActorFuture._result`` (actor.py) is the way to all of them.
-    """
+    """Have results of actors' methods awaited (``ActorFuture._result``) through *call*; returns what ends that."""
     from distributed.actor import ActorFuture
 
     return _watch_class(ActorFuture, "_result", "_io_loop", client, call, is_asynchronous=True)
@@ -272,10 +269,7 @@ def terminate_fraction(nanny: Nanny) -> float | None:
 
 
 def add_handler(scheduler: Scheduler, name: str, handler: Method) -> Undo | None:
-    """Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
-
-    ``Server.handlers`` (core.py) has what is called, by operation.
-    """
+    """Have clients' calls of *name* answered by *handler* (``Server.handlers``); returns what ends that."""
     handlers = getattr(scheduler, "handlers", None)
     if not isinstance(handlers, dict):
         return None
@@ -289,10 +283,7 @@ def add_handler(scheduler: Scheduler, name: str, handler: Method) -> Undo | None
 
 
 def limit_topic(scheduler: Scheduler, topic: str, most: int) -> bool:
-    """Have the scheduler keep the last *most* events of a topic; whether that can be done.
-
-    ``Broker._topics`` (broker.py, since 2024.7.0) has a deque for each, of a thousand by default.
-    """
+    """Have the scheduler keep the last *most* events of a topic (``Broker._topics``); whether that can be done."""
     topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
     events = getattr(topics[topic], "events", None) if isinstance(topics, dict) else None
     if not isinstance(events, deque):
@@ -358,10 +349,7 @@ def workers_with(scheduler: Scheduler, resource: str) -> Collection[str]:
 
 
 def require_resource(scheduler: Any, task: Any, resource: str) -> Undo:
-    """Have a task run only where a resource is (``TaskState.resource_restrictions``); returns what ends that.
-
-    A task that a worker has, or that waits for one, is given to another.
-    """
+    """Have a task run only where a resource is, and be moved there; returns what ends that."""
     before = task.resource_restrictions
     _restrict(scheduler, task, {resource: 1})
 
@@ -600,10 +588,7 @@ def held_bytes(worker: Worker) -> tuple[int | None, int | None]:
 
 
 def memory_thresholds(worker: Worker) -> tuple[float | None, float | None]:
-    """The shares of its limit at which the worker spills results and pauses; None: never, or not known.
-
-    ``WorkerMemoryManager`` (worker_memory.py) has them as attributes, False where one is switched off.
-    """
+    """Shares of its limit at which a worker spills and pauses (``WorkerMemoryManager``); None: never or unknown."""
     manager = getattr(worker, "memory_manager", None)
     spill = getattr(manager, "memory_spill_fraction", None)
     pause = getattr(manager, "memory_pause_fraction", None)
@@ -611,10 +596,7 @@ def memory_thresholds(worker: Worker) -> tuple[float | None, float | None]:
 
 
 def gil_contention(worker: Worker) -> float | None:
-    """Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).
-
-    None without gilknocker, or with ``distributed.admin.system-monitor.gil.enabled`` off.
-    """
+    """Share of time in which threads wanted the GIL in vain, as gilknocker measured it last; None without that."""
     measured = getattr(getattr(worker, "monitor", None), "quantities", {}).get("gil_contention")
     return float(measured[-1]) if measured else None
 

@@ -33,10 +33,7 @@ _RETRY_S = 5.0
 
 
 class Journal:
-    """Writes records, from a thread, to a file or below an fsspec URL (``s3://bucket/deaths``).
-
-    *lack* is called from the thread with each failure.
-    """
+    """Writes records, from a thread, to a file or below an fsspec URL; *lack* is called with each failure."""
 
     def __init__(self, target: str, lack: Callable[[MissingPart, str], None]) -> None:
         self._target = target

@@ -66,7 +66,8 @@ def largest_objects(tasks: Mapping[int, object], held_bytes: int) -> tuple[list[
     for thread, key in tasks.items():
         if (frame := frames.get(thread)) is not None:
             census.look_at_stack(frame, str(key))
-    census.look_at_modules()
+    for names in _user_modules():
+        census.look_at_names(names)
     return census.found()
 
 
@@ -99,14 +100,10 @@ class _Census:
                 self._look(name, value, line={**line, "task": task[:200]})
         modules = {id(each.f_globals): each.f_globals for each in frames if not is_library(_file(each))}
         for names in modules.values():
-            self._look_at_names(names)
+            self.look_at_names(names)
 
-    def look_at_modules(self) -> None:
-        """Look at what the user's own modules hold, whether a task runs or not."""
-        for module in _user_modules():
-            self._look_at_names(module)
-
-    def _look_at_names(self, names: Mapping[Any, object]) -> None:
+    def look_at_names(self, names: Mapping[Any, object]) -> None:
+        """Look at what a module holds."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
@@ -172,11 +169,7 @@ def _user_modules() -> Iterator[dict[str, object]]:
 
 # ------------------------------------------------------------------------------------------ sizes
 def estimated_bytes(value: object) -> int:
-    """About how much memory an object takes with all that it holds; 0 for what cannot be told.
-
-    Raises:
-        Exception: The object does something of its own.
-    """
+    """About how much memory an object takes with all that it holds; whatever its class raises passes."""
     return _Sizer().of(value)
 
 
@@ -344,10 +337,6 @@ def _index_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
     return size + sizer.elements(few, len(value), depth)
 
 
-def _tensor_bytes(_: _Sizer, value: Any, __: int) -> int:
-    return 0 if value.is_cuda else int(value.nbytes)
-
-
 #: By the class that is first in the order of the object's bases.
 _MEASURES: Mapping[type, Callable[[_Sizer, Any, int], int]] = {
     str: lambda _, value, __: str.__sizeof__(value),
@@ -368,7 +357,7 @@ _OF_LIBRARIES: Mapping[tuple[str, str], Callable[[_Sizer, Any, int], int]] = {
     ("pandas", "Series"): _table_bytes,
     ("pandas", "RangeIndex"): _plain_bytes,
     ("pandas", "Index"): _index_bytes,
-    ("torch", "Tensor"): _tensor_bytes,
+    ("torch", "Tensor"): lambda _, value, __: 0 if value.is_cuda else int(value.nbytes),
     **{
         ("pyarrow", name): lambda _, value, __: int(value.nbytes)
         for name in ("Table", "RecordBatch", "Array", "ChunkedArray")

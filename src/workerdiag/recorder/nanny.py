@@ -191,10 +191,7 @@ def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox
 
 
 def peak_rss_of_children() -> int | None:
-    """The peak resident memory of any exited child of this process, in bytes (``man 2 getrusage``).
-
-    All children count, so it is an upper bound for the last one. None on Windows.
-    """
+    """The peak memory of any exited child, an upper bound for the last (man 2 getrusage); None on Windows."""
     try:
         import resource
     except ImportError:  # Windows

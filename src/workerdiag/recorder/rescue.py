@@ -15,7 +15,6 @@ from typing import Any
 from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
 
-from workerdiag.deadline import monotonic_s
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Reply, TaskState, WorkerState
@@ -68,11 +67,9 @@ class _Loss:
     """A worker that died unexpectedly, with what it had."""
 
     worker: WorkerState
-    #: When it came, by the monotonic clock.
+    #: When it came, and when its loss was noticed, in seconds since the epoch.
     joined_at: float
-    #: When it was noticed, in seconds since the epoch and by the monotonic clock.
     noticed_at: float
-    at: float
     #: The tasks that it was assigned and that have not failed.
     tasks: tuple[TaskState, ...]
     #: Those of them that are known to have run.
@@ -112,9 +109,9 @@ class _Computation:
     failing: list[_Failing] = field(factory=list)
     #: Whether a bigger worker was asked for, and since when none is there.
     has_asked: bool = False
-    missing_since: float = field(factory=monotonic_s)
+    missing_since: float = field(factory=time.time)
     #: Since when there is no worker at all.
-    none_since: float = field(factory=monotonic_s)
+    none_since: float = field(factory=time.time)
     #: The last death for memory.
     last: _Loss | None = None
     #: Whether the deadline is over: nothing is done about this computation any more.
@@ -182,7 +179,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Keep the state of a new worker, because the scheduler drops it before plugins learn of the removal."""
         if (state := scheduler.workers.get(worker)) is not None:
-            self._workers[worker] = (state, monotonic_s())
+            self._workers[worker] = (state, time.time())
             for remembered in (self._kills, self._ran, self._unproven):
                 remembered.pop(worker, None)
 
@@ -215,7 +212,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
     def _on_removal(self, msg: Reply) -> None:
         address = str(msg.get("worker"))
         state, joined_at = self._workers.pop(address, (None, 0.0))
-        now = monotonic_s()
+        now = time.time()
         killed_at = self._kills.pop(address, -_REMEMBERED_S)
         if state is None or msg.get("expected"):
             return
@@ -225,7 +222,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
         running = tuple(each for each in tasks if each in ran)
         lost = filter(None, map(self._scheduler.tasks.get, msg.get("lost-computed-tasks") or ()))
         results_bytes = sum(internals.result_bytes(each) or 0 for each in lost)
-        loss = _Loss(state, joined_at, time.time(), now, tasks, running, results_bytes, state.memory_limit)
+        loss = _Loss(state, joined_at, now, tasks, running, results_bytes, state.memory_limit)
         self._work.has_died_since |= self._work.lowered_for is not None and not self._had_company(loss)
         if now - killed_at < _REMEMBERED_S:
             self._on_memory_death(loss)
@@ -237,8 +234,8 @@ class RescueMemoryDeaths(SchedulerPlugin):
         """Remember that a nanny ends its worker for memory; on a busy machine it is heard of after the loss."""
         loss = self._unproven.pop(address, None)
         if loss is None:
-            self._kills[address] = monotonic_s()
-        elif monotonic_s() - loss.at < _REMEMBERED_S:
+            self._kills[address] = time.time()
+        elif time.time() - loss.noticed_at < _REMEMBERED_S:
             loss.tasks = tuple(each for each in loss.tasks if each.state not in _ENDED)
             self._on_memory_death(loss)
 
@@ -249,7 +246,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
             _forget_oldest(self._ran)
         loss = self._unproven.pop(address, None)
         is_for_memory = report.is_memory_terminated or report.is_killed_by_kernel
-        if loss is None or not is_for_memory or monotonic_s() - loss.at > _REMEMBERED_S:
+        if loss is None or not is_for_memory or time.time() - loss.noticed_at > _REMEMBERED_S:
             return
         loss.tasks = tuple(each for each in loss.tasks if each.state not in _ENDED)
         if report.cgroup is not None and report.cgroup.limit_bytes and report.is_killed_by_kernel:
@@ -290,7 +287,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
         lowered = self._work.lowered_for
         if lowered is None or self._dry_run:
             return True
-        is_old = loss.joined_at < lowered.at
+        is_old = loss.joined_at < lowered.noticed_at
         return is_old and (len(loss.running) > 1 or loss.worker.last_seen < lowered.noticed_at)
 
     def _lower(self, loss: _Loss) -> None:
@@ -378,20 +375,18 @@ class RescueMemoryDeaths(SchedulerPlugin):
             ran = self._ran.get(each.loss.worker.address)
             if ran and str(each.task.key) not in ran:
                 self._lift(each.task)
-            elif self._dry_run or self._has_failed(each):
+            elif self._dry_run or internals.fail_task(
+                self._scheduler, each.task, each.loss.worker, self._work.deaths.get(each.task, 1), each.reason
+            ):
                 if not each.is_told:
                     text = f"{each.reason}. It fails at once"
                     self._publish("fail-task", each.loss, text, task_key=str(each.task.key))
             elif each.task.state not in _ENDED:
                 self._work.failing.append(each)  # its inputs are computed first
 
-    def _has_failed(self, each: _Failing) -> bool:
-        deaths = self._work.deaths.get(each.task, 1)
-        return internals.fail_task(self._scheduler, each.task, each.loss.worker, deaths, each.reason)
-
     def _hold_deadline(self) -> None:
         """Fail what waits in vain for a bigger worker, or for any."""
-        work, now = self._work, monotonic_s()
+        work, now = self._work, time.time()
         waited = f"came within {format_duration(self._deadline_s)}"
         if internals.workers_with(self._scheduler, RESOURCE) or not work.has_asked:
             work.missing_since = now
@@ -430,15 +425,13 @@ class RescueMemoryDeaths(SchedulerPlugin):
             await work.lowering
             async with self._one_at_a_time:
                 await internals.remove_worker_plugin(self._scheduler, THREADS_PLUGIN_NAME)
-        if work.has_acted:
-            text = "Everything is as it was before the first death"
-            have_fewer_sufficed, memory_bytes = _have_fewer_sufficed(work), self._sufficient_memory_bytes(work)
+        if work.has_acted and work.last is not None:
             self._publish(
                 "restore",
                 work.last,
-                text,
-                has_sufficed=have_fewer_sufficed,
-                sufficient_memory_bytes=memory_bytes,
+                "Everything is as it was before the first death",
+                has_sufficed=_have_fewer_sufficed(work),
+                sufficient_memory_bytes=self._sufficient_memory_bytes(work),
             )
 
     def _sufficient_memory_bytes(self, work: _Computation) -> int | None:
@@ -448,7 +441,7 @@ class RescueMemoryDeaths(SchedulerPlugin):
             return None
         return max((each.memory_limit for each in bigger), default=None)
 
-    def _publish(self, act: ActKind, loss: _Loss | None, text: str, **facts: Any) -> None:
+    def _publish(self, act: ActKind, loss: _Loss, text: str, **facts: Any) -> None:
         """Say what was done, after the recorder has noted the death."""
         message = RescueAct(
             act=act,
@@ -456,9 +449,9 @@ class RescueMemoryDeaths(SchedulerPlugin):
             asked_by=self._asked_by,
             at=time.time(),
             text=text,
-            worker_address=loss.worker.address if loss is not None else None,
-            pid=(loss.worker.pid or None) if loss is not None else None,
-            noticed_at=loss.noticed_at if loss is not None else None,
+            worker_address=loss.worker.address,
+            pid=loss.worker.pid or None,
+            noticed_at=loss.noticed_at,
             **facts,
         )
         logger.info("%s%s.", "Dry run: " if self._dry_run else "", text)

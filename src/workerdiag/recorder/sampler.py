@@ -46,10 +46,7 @@ _CENSUS_S, _CENSUS_SHARE = 0.1, 0.005
 
 
 class Sampler(threading.Thread):
-    """Samples until it is stopped; a daemon, so that no process waits for it.
-
-    It reads what any thread may read of the worker. *on_sample* is called once in each round.
-    """
+    """Samples until it is stopped; a daemon, so that no process waits for it. *on_sample* is called each round."""
 
     def __init__(self, worker: Worker, box: BoxWriter, on_sample: Callable[[], None]) -> None:
         super().__init__(name="workerdiag recorder", daemon=True)
@@ -97,7 +94,9 @@ class Sampler(threading.Thread):
 
     def _sample_once(self, rounds: int, late_s: float) -> None:
         gil = internals.gil_contention(self._worker)
-        self._box.lag(self._loop.lag_s(), _contention_share(late_s) if gil is None else gil)
+        if gil is None:  # the share of time in which we wanted to run and could not, for the GIL or the processor
+            gil = late_s / (PERIOD_S + late_s)
+        self._box.lag(self._loop.lag_s(), gil)
         if rounds % 5 == 0:  # counting them costs a look at each
             self._files = open_files()
         if len(sys.modules) != self._module_count:
@@ -202,14 +201,6 @@ class LoopProbe:
         if self._requested_at is not None:
             self._lag_s = monotonic() - self._requested_at
             self._requested_at = None
-
-
-def _contention_share(late_s: float) -> float:
-    """The share of the last period in which we wanted to run and could not.
-
-    That is the GIL, or the processor: this thread cannot tell which.
-    """
-    return late_s / (PERIOD_S + late_s)
 
 
 class ProcessMemory:

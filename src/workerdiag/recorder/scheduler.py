@@ -15,12 +15,13 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import evolve
+from attrs import define, evolve
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
+from workerdiag.model.dask import Method, Reply, Scheduler, TaskPrefix, TaskState, WorkerState
 from workerdiag.model.evidence import FinishedSiblings, TaskFacts, TaskInput
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
@@ -51,7 +52,6 @@ from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Method, Reply, Scheduler, TaskPrefix, TaskState, WorkerState
     from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")
@@ -97,10 +97,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._report_arrived = asyncio.Event()
 
     async def start(self, scheduler: Any) -> None:
-        """Start recording, including the workers that are already registered.
-
-        A scheduler starts all plugins again after its preloads (``Scheduler.start_unsafe``).
-        """
+        """Start recording, once: a scheduler starts all plugins again after its preloads (``start_unsafe``)."""
         if self._watch is not None:
             return
         self._scheduler = scheduler
@@ -173,11 +170,12 @@ class RecorderScheduler(SchedulerPlugin):
             self._lack("events", f"an event of the topic {topic}: {describe_error(recording.problem)}")
 
     def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
-        """Publish the record that `log_event` made, unless the removal was expected."""
+        """Publish the record that `log_event` made, with few task keys, unless the removal was expected."""
         self._workers.pop(worker, None)
         full = self._unpublished.pop(worker, None)
         if full is not None and not full.is_expected:
-            self._publish(abridged_record(full))
+            long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
+            self._publish(evolve(full, **{name: getattr(full, name)[:20] for name in long}))
 
     async def deaths(
         self,
@@ -224,7 +222,9 @@ class RecorderScheduler(SchedulerPlugin):
 
     def _on_worker_event(self, tracked: TrackedWorker, msg: Reply) -> None:
         if msg.get("action") == "worker-status-change":
-            tracked.note_status(time.time(), msg.get("prev-status"), msg.get("status"))
+            before, after = str(msg.get("prev-status"))[:50], str(msg.get("status"))[:50]
+            change = StatusChange(at=time.time(), before=before, after=after)
+            tracked.changes = (*tracked.changes, change)[-10:]
         elif msg.get("action") == "closing-worker":
             tracked.reason = str(msg.get("reason"))[:200]
 
@@ -312,26 +312,15 @@ _MAX_KEYS = 200
 _KEY_CHARS = 500
 
 
+@define(eq=False)
 class TrackedWorker:
-    """A live worker with its state, which the scheduler drops before plugins learn of the removal.
+    """A live worker with its state, which the scheduler drops before plugins learn of the removal."""
 
-    Attributes:
-        state: The scheduler's ``WorkerState``.
-        changes: Its latest status changes, oldest first.
-        reason: The reason for closing that the worker reported; None if it reported none.
-    """
-
-    __slots__ = ("changes", "reason", "state")
-
-    def __init__(self, state: WorkerState) -> None:
-        self.state = state
-        self.changes: tuple[StatusChange, ...] = ()
-        self.reason: str | None = None
-
-    def note_status(self, at: float, before: object, after: object) -> None:
-        """Add a status change."""
-        change = StatusChange(at=at, before=str(before)[:50], after=str(after)[:50])
-        self.changes = (*self.changes, change)[-10:]
+    state: WorkerState
+    #: Its latest status changes, oldest first.
+    changes: tuple[StatusChange, ...] = ()
+    #: The reason for closing that it reported; None if it reported none.
+    reason: str | None = None
 
 
 def removal_record(
@@ -445,12 +434,6 @@ def _siblings(prefix: TaskPrefix, sizes: list[int]) -> FinishedSiblings:
         largest_bytes=sizes[-1] if sizes else None,
         average_s=average_s if average_s >= 0 else None,
     )
-
-
-def abridged_record(full: RemovalRecord) -> RemovalRecord:
-    """The record as published to subscribers, with few task keys."""
-    long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
-    return evolve(full, **{name: getattr(full, name)[:20] for name in long})
 
 
 def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:

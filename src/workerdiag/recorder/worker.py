@@ -337,10 +337,7 @@ _ENDED = "ended"
 
 
 class TaskSlots:
-    """Where in the box each running task stands. Taken and given back by any thread, without a lock.
-
-    Of more than *count* tasks at once, the box says only that there were more.
-    """
+    """Where in the box each running task stands; any thread takes and gives back, without a lock."""
 
     __slots__ = ("_box", "_free", "_taken")
 
@@ -430,14 +427,10 @@ class EarlierTasks:
             if running.get(thread) is not key:
                 self._slots.end(("earlier", thread))
                 del self._known[thread]
-        for thread, key in running.items():
-            if thread not in self._known:
-                self._known[thread] = key
-                self._slots.begin(("earlier", thread), key, thread, _thread_name(thread))
-
-
-def _thread_name(thread: int) -> str:
-    return next((each.name for each in enumerate_threads() if each.ident == thread), "")
+        for thread in running.keys() - self._known.keys():
+            name = next((each.name for each in enumerate_threads() if each.ident == thread), "")
+            self._known[thread] = running[thread]
+            self._slots.begin(("earlier", thread), running[thread], thread, name)
 
 
 class OffThreadTasks(set[object]):

@@ -330,10 +330,7 @@ _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
 
 def _userinfo_at(text: str, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the end of the URL read, and the spans of its user and password to hide.
-
-    *at* is the place of ``://``, *begin* the place of the user or host.
-    """
+    """Return the end of the URL with ``://`` at *at*, and the spans of user and password from *begin* to hide."""
     stop = _END.search(text, begin, begin + _MAX_URL_CHARS)
     end = stop.start() if stop else min(len(text), begin + _MAX_URL_CHARS)
     ends = text.rfind("@", begin, end)

@@ -46,10 +46,7 @@ def line_end(text: str, at: int) -> int:
 
 
 def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:
-    """Begin and end of the text in the quotes that open at *at*, and their end; None without quotes.
-
-    Quotes that are not closed end with the line.
-    """
+    """Begin and end of the text in the quotes that open at *at*, and their end, at most the line's; or None."""
     opened = _QUOTE.match(text, at)
     if opened is None:
         return None

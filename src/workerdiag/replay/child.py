@@ -92,7 +92,9 @@ def find_ancestors(
 
 def run(job: Mapping[str, Any]) -> None:
     """Run one task, and measure."""
-    import_packages(["distributed.nanny", "distributed.worker", *job["modules"]])
+    for name in ("distributed.nanny", "distributed.worker", *job["modules"]):
+        with suppress(Exception):  # what is missing here is not missed
+            importlib.import_module(name)
     before = memory("VmRSS")
     with Path(job["path"]).open("rb") as file:
         spec, inputs = pickle.load(file)  # noqa: S301  it was written by `prepare`
@@ -102,17 +104,11 @@ def run(job: Mapping[str, Any]) -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     numbers = {"base_bytes": base, "inputs_bytes": max(0, base - before) if inputs else 0}
     answer(numbers)
-    with memray_tracker(job.get("memray")):
+    path = job.get("memray")
+    with importlib.import_module("memray").Tracker(path) if path else nullcontext():
         result = run_spec(spec, inputs)
     answer({**numbers, "peak_bytes": memory("VmHWM")})
     del result
-
-
-def memray_tracker(path: str | None) -> Any:
-    """What records all allocations to *path*, where one is given."""
-    if path is None:
-        return nullcontext()
-    return importlib.import_module("memray").Tracker(path)
 
 
 def memory(name: str) -> int:
@@ -128,13 +124,6 @@ def answer(numbers: Mapping[str, object]) -> None:
     unfinished = ANSWER.with_suffix(".new")
     unfinished.write_text(json.dumps(numbers), encoding="utf-8")
     unfinished.replace(ANSWER)
-
-
-def import_packages(names: list[str]) -> None:
-    """Import what the worker had; what is missing here is not missed."""
-    for name in names:
-        with suppress(Exception):
-            importlib.import_module(name)
 
 
 def main(job: Mapping[str, Any]) -> None:

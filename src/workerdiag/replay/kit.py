@@ -54,7 +54,7 @@ class Kit:
         return f"<Kit of {self.content.killed!r}: {len(self.content.tasks)} tasks, {format_bytes(size)}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _no_kit, ()
+        return type(None), ()
 
     def __deepcopy__(self, _: object) -> Kit:
         return self
@@ -167,10 +167,6 @@ class Kit:
         seconds = parse_duration(timeout) if isinstance(timeout, str) else float(timeout)
         content = self.content if limit is None else evolve(self.content, limit_bytes=bytes_of(limit))
         return replay_kit(content, self._recipe, self._data, memray=memray, timeout_s=seconds)
-
-
-def _no_kit() -> None:
-    """What a kit is after it was pickled."""
 
 
 def _part(archive: ZipFile, name: str, most_bytes: int) -> bytes:

@@ -259,10 +259,7 @@ def encode_message(message: object) -> dict[str, object]:
 
 
 def decode_message(plain: object, dropped: list[str] | None = None) -> Message | None:
-    """The message in plain data from anybody; None if it is of no known kind, or of another schema.
-
-    *dropped* gets the path of each field that is left out.
-    """
+    """The message in plain data from anybody, or None; *dropped* gets the path of each field that is left out."""
     if not isinstance(plain, Mapping) or plain.get("schema", MESSAGE_SCHEMA) != MESSAGE_SCHEMA:
         return None
     kind = plain.get("kind")

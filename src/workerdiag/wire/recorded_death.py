@@ -57,10 +57,7 @@ class RecordedDeath:
         return is_known_death(self.identities, DeathIdentity.of(message))
 
     def with_message(self, message: DeathMessage) -> RecordedDeath:
-        """The death with what *message* adds; itself, if that is nothing.
-
-        A nanny knows the exit status, whoever finds a box later does not.
-        """
+        """The death with what *message* adds, or itself; a nanny knows the exit status, a found box does not."""
         if isinstance(message, RemovalRecord):
             return evolve(self, record=message)
         if isinstance(message, RescueAct):

@@ -113,10 +113,7 @@ def _ensure_directory(directory: Path, local_directory: str | None) -> Path:
 
 # ------------------------------------------------------------------------------------ finding
 def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
-    """Return the boxes in *folders* (default: `box_directories`), the latest first, or those of *pid* only.
-
-    If a pid was used several times, the process that started last comes first.
-    """
+    """Return the boxes in *folders* (default: `box_directories`), the latest first, or those of *pid* only."""
     found = []
     for folder in box_directories() if folders is None else folders:
         for path, about in _regular_files(folder):
@@ -196,10 +193,7 @@ def discard(path: Path) -> None:
 
 
 def sweep(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
-    """Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones.
-
-    A box of a living process is never removed and does not count, however long it has been silent.
-    """
+    """Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones."""
     moment = time.time()
     removed: list[Path] = []
     for folder in box_directories() if folders is None else folders:
@@ -253,11 +247,7 @@ PREALLOCATING_FILESYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "
 
 
 def preallocate_file(path: Path, size_bytes: int) -> int:
-    """Descriptor of a new zero-filled file with reserved space, readable by this user only.
-
-    Raises:
-        OSError: The disk is full, permission is missing, the file exists, or space cannot be reserved.
-    """
+    """Descriptor of a new zero-filled file of this user's with reserved space; raises OSError if there is none."""
     kind = filesystem_type(path.parent)
     if kind not in PREALLOCATING_FILESYSTEMS or not hasattr(os, "posix_fallocate"):
         raise OSError(errno.ENOTSUP, f"cannot keep room for a black box on {kind or 'this system'}", str(path))

@@ -143,11 +143,7 @@ def pack_header(size_bytes: int, slots: int, created_at: float) -> bytes:
 
 
 def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
-    """Return when the box was created, and its regions.
-
-    Raises:
-        ValueError: This release does not understand the header; the text says why.
-    """
+    """Return when the box was created, and its regions; raises ValueError if the header is not understood."""
     try:
         magic, checksum, number, slots, size_bytes, created_at = HEADER.unpack_from(data)
     except error:

@@ -70,11 +70,7 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
 
 
 def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """Only who wrote a box; empty if that part is damaged.
-
-    Raises:
-        BadBoxError: As `read_box`.
-    """
+    """Only who wrote a box, empty if that part is damaged; raises BadBoxError as `read_box` does."""
     data = _read_file(Path(path), HEADER_BYTES + 4 * 4096)
     _, regions = _parse_header(data, str(path))
     return _BoxDecoder(data, regions).identity()
@@ -112,7 +108,9 @@ def _decode_box(data: bytes, *, name: str) -> BlackBox:
     decoder = _BoxDecoder(data, regions)
     identity = decoder.identity()
     executing = decoder.pair("running", _decode_running_task)
-    ended = decoder.ring("finished", _decode_finished_task)
+    ended = decoder.ring(
+        "finished", lambda cell: (_decode("finished", _Write, cell), _decode("finished", FinishedTask, cell))
+    )
     state = next(iter(decoder.pair("state", partial(_decode, "state", _State))), None)
     samples = decoder.ring("samples", partial(_decode, "samples", Sample))
     lags = decoder.ring("lags", partial(_decode, "lags", Lag))
@@ -297,7 +295,3 @@ def _decode(name: RegionName, kind: type[T], cell: Cell) -> T:
 def _decode_running_task(cell: Cell) -> tuple[_Write, RunningTask]:
     slot = cell.place // 2
     return _Write(slot, cell.number), from_plain(RunningTask, {**_fields("running", cell), "slot": slot}, [])
-
-
-def _decode_finished_task(cell: Cell) -> tuple[_Write, FinishedTask]:
-    return _decode("finished", _Write, cell), _decode("finished", FinishedTask, cell)

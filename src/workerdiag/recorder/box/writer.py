@@ -53,7 +53,6 @@ _LINE_HEAD_BYTES, _LINE_TAIL_BYTES = 2048, 6144
 _LINE_GAP = b"\n[...]\n"
 #: Of the name and of the value of a part of the identity.
 _FIELD_BYTES = 512
-_MAX_INT64 = 2**63 - 1
 
 
 class BoxWriter:
@@ -97,7 +96,7 @@ class BoxWriter:
         path, memory = create_mapped_box(Path(directory), known, size_bytes, header)
         writer = cls(path, memory, regions)
         writer.identify(**known)
-        call_in_children(writer.close_in_child)
+        call_in_children(writer.close)
         return writer
 
     @property
@@ -105,25 +104,13 @@ class BoxWriter:
         """Return the number of threads with their own slot."""
         return len(self._running)
 
-    @property
-    def fault_path(self) -> Path:
-        """Where the reader looks for what `faulthandler` wrote."""
-        return fault_path(self.path)
-
     def open_fault(self) -> io.FileIO:
-        """A file for `faulthandler.enable`, which must be kept open as long as that is on.
-
-        Raises:
-            OSError: It cannot be made.
-        """
+        """A file for `faulthandler.enable`, which must be kept open as long as that is on; raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return io.FileIO(os.open(self.fault_path, flags, 0o600), "wb")
+        return io.FileIO(os.open(fault_path(self.path), flags, 0o600), "wb")
 
     def identify(self, **changes: str) -> None:
-        """Note who this is, or that it changed (the address of a worker is known late).
-
-        All together is at most 4 kB of text; what does not fit is left out, the latest names first.
-        """
+        """Note who this is, or that it changed; of more than 4 kB of text the latest names are left out."""
         self._identity = {**self._identity, **changes}
         texts: dict[str, str] = {}
         for name, value in self._identity.items():
@@ -168,17 +155,9 @@ class BoxWriter:
         self._note_slot(slot, number + 1, b"")
 
     def sample(self, **numbers: int | None) -> None:
-        """Note the state of process, control group and host, about once a second; the last 64 samples stay.
-
-        The names are those of `layout.SAMPLE_NUMBERS`; None or missing: not known.
-
-        Raises:
-            TypeError: A name is not known.
-        """
-        if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
-            raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
+        """Note the state by the names of `layout.SAMPLE_NUMBERS`, None: not known; the last 64 samples stay."""
         values = (numbers.get(name) for name in SAMPLE_NUMBERS)
-        known = (None if each is None or each < 0 else min(int(each), _MAX_INT64) for each in values)
+        known = (None if each is None or each < 0 else each for each in values)
         self._note("samples", packb((time(), *known)))
 
     def census(self, data: bytes) -> None:
@@ -190,10 +169,7 @@ class BoxWriter:
         self._note("lags", packb((time(), loop_s, gil)))
 
     def line(self, data: bytes) -> None:
-        """Note what was logged or written to standard error; of more than 8 kB the beginning and the last lines.
-
-        Of a single line its end stays.
-        """
+        """Note what was logged or printed; of more than 8 kB the beginning and the last lines."""
         if len(data) > _LINE_HEAD_BYTES + _LINE_TAIL_BYTES:
             tail = data[-_LINE_TAIL_BYTES:]
             data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + (tail.partition(b"\n")[2] or tail)
@@ -202,15 +178,11 @@ class BoxWriter:
             end = start + LINE_PIECE_BYTES
             self._note("lines", packb((when, number, piece, end >= len(data), data[start:end])))
 
-    def close(self, *, remove: bool) -> None:
-        """Stop writing, and remove the box with its companion if there is nothing to report."""
+    def close(self, *, remove: bool = False) -> None:
+        """Stop writing, as in a forked child; remove the box with its companion if there is nothing to report."""
         self._memory.close()
         if remove:
             discard(self.path)
-
-    def close_in_child(self) -> None:
-        """Take the box from a forked child, which shares its pages and its lock but is another process."""
-        self.close(remove=False)
 
     def _note(self, region: str, payload: bytes) -> None:
         """Write the next cell of a ring, or the older one of a pair."""
@@ -250,27 +222,11 @@ _MAX_BOXES_PER_PROCESS = 64
 def create_mapped_box(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, mmap.mmap]:
-    """Path and memory map of a new file, locked (man 2 flock) until the map or this process ends.
+    """Path and memory map of a new file, which gets its name after its space, lock and header.
 
-    The map duplicates the descriptor and so keeps the lock. Workers that share a process have one file each.
-
-    Raises:
-        OSError: As for `preallocate_file`.
+    It is locked (man 2 flock) until the map or this process ends: the map duplicates the descriptor. Workers that
+    share a process have one file each. Raises OSError as `preallocate_file` does.
     """
-    path, descriptor = _create_locked_file(directory, known, size_bytes, header)
-    try:
-        return path, mmap.mmap(descriptor, size_bytes)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _create_locked_file(
-    directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
-) -> tuple[Path, int]:
-    """Path and descriptor of a new file, which gets its name after its space, lock and header."""
     unfinished = directory / f".{box_name(known)}.{get_ident()}.new"
     descriptor = preallocate_file(unfinished, size_bytes)
     try:
@@ -278,11 +234,10 @@ def _create_locked_file(
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(descriptor, header, 0)
-        return _link_under_name(unfinished, directory, known), descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
+        memory = mmap.mmap(descriptor, size_bytes)
+        return _link_under_name(unfinished, directory, known), memory
     finally:
+        os.close(descriptor)
         unfinished.unlink(missing_ok=True)
 
 
