@@ -15,7 +15,7 @@ from attrs import Factory, define, frozen
 from workerdiag.authoring.rule_tests import KnownIncident, evidence_of
 from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.incident import Case
 from workerdiag.model.odds import GRADES
@@ -186,7 +186,7 @@ def shown_grades(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> S
 def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list[CauseScore]:
     """What speaks for each cause, in any death of *incident*."""
     evidence = list(evidence_of(incident.logs))
-    matches, _ = synchronize_clocks(match(evidence, book, matcher))
+    matches, _ = synchronize_clocks(search(evidence, book, matcher).matches)
     found = assemble(matches, evidence)
     judged = evaluate_cases(found.cases, found, book) + evaluate_cases((Case(end=None),), found, book)
     return [support for each in judged for support in each.cause_scores]

@@ -25,7 +25,7 @@ from workerdiag.bundle.evidence_json import EVIDENCE_KINDS, piece_from_dict, pie
 from workerdiag.bundle.kept_evidence import EvidenceTap, KeptLog
 from workerdiag.cli import main
 from workerdiag.errors import BundleError
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
@@ -167,7 +167,7 @@ def test_many_logs_share_a_bounded_room():
     chunks = [LogChunk(origin=f"{number}.log", data=text) for number, text in enumerate(texts)]
 
     keeper, book = EvidenceTap(), workerdiag.load_rulebook()
-    match(keeper.tee(chunks), book, observer=keeper)
+    search(keeper.tee(chunks), book, observer=keeper)
     logs = keeper.kept_evidence().items
 
     assert sum(log.read_bytes for log in logs) > 8 * 2**20

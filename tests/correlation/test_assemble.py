@@ -6,7 +6,7 @@ import pytest
 
 from workerdiag import LogText, explain
 from workerdiag.correlation.assemble import assemble
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
@@ -29,7 +29,7 @@ def at(second: float, logger: str, text: str, level: str = "INFO") -> str:
 
 
 def ends(*evidence: Evidence) -> list[ProcessEnd]:
-    incident = assemble(match(evidence, BOOK, MATCHER), evidence)
+    incident = assemble(search(evidence, BOOK, MATCHER).matches, evidence)
     return [case.end for case in incident.cases if case.end is not None]
 
 
@@ -392,7 +392,7 @@ def test_two_crashes_at_once_have_a_line_of_the_kernel_each():
     fault = "2026-05-04T11:22:10 vm kernel: python[777{}]: segfault at 1{} ip 0 sp 0 error 4 in libc.so"
     kernel = log("kern.log", *(fault.format(n, n) for n in (1, 2)), stream="kernel")
     evidence = [*nannies, kernel]
-    incident = assemble(match(evidence, BOOK, MATCHER), evidence)
+    incident = assemble(search(evidence, BOOK, MATCHER).matches, evidence)
     lines = [
         [sign.line for sign in case.signs if sign.stream == "kernel" and sign.owner == "signal.segfault"]
         for case in incident.cases

@@ -9,7 +9,7 @@ import pytest
 from support.sample_rule import RULE
 from workerdiag.authoring.lint import check_examples
 from workerdiag.errors import RuleFileError
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.model.evidence import Event, LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
@@ -27,7 +27,7 @@ def book(folder: Path, rule: str) -> Rulebook:
 
 
 def signs(text: str, rules: Rulebook) -> list[str]:
-    return [each.sign for each in match([LogChunk(origin="a", data=text.encode())], rules) if each.sign]
+    return [each.sign for each in search([LogChunk(origin="a", data=text.encode())], rules).matches if each.sign]
 
 
 def test_one_of_several_patterns_is_enough(tmp_path):
@@ -58,7 +58,7 @@ def test_a_boolean_is_compared_as_one(tmp_path):
     rules = book(tmp_path, RULE + sign)
     events = [Event(topic="house", fields={"fell": value}) for value in (True, False, "True", 1, None)]
 
-    assert [bool(each.sign) for event in events for each in match([event], rules)].count(True) == 1
+    assert [bool(each.sign) for event in events for each in search([event], rules).matches].count(True) == 1
 
 
 def test_one_of_any_of_is_enough_and_comes_last(tmp_path):

@@ -269,9 +269,9 @@ def test_the_memory_plot_is_linked_where_there_is_a_dashboard(book):
 
 def diagnose_marks(evidence: list[Any], book: Rulebook) -> list[Any]:
     """What matching makes of *evidence*."""
-    from workerdiag.matching.match import match
+    from workerdiag.matching.match import search
 
-    return match(evidence, book)
+    return search(evidence, book).matches
 
 
 def test_a_failed_task_is_said_to_be_run_again_at_home():

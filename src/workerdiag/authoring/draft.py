@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.log_lines import ParsedLine, parse_line
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.model.diagnosis import RECOGNITION_ROLE
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
@@ -49,7 +49,7 @@ class UnusualLine:
 
 def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[UnusualLine]:
     """The unusual lines of some logs, not among *quiet* templates, the most telling first, each once."""
-    matches = match(chunks, book)
+    matches = search(chunks, book).matches
     # a mark of who writes, or of what a writer calls an error, does not mean that a rule knows the words
     telling = [each for each in matches if each.role not in (RECOGNITION_ROLE, "error")]
     known = {(each.origin, line) for each in telling for line in range(each.line, each.last_line + 1)}

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from workerdiag.matching.literals import NoLiteralError, is_common_in_healthy_logs, literals
 from workerdiag.matching.log_lines import parse_line
-from workerdiag.matching.match import match
+from workerdiag.matching.match import search
 from workerdiag.matching.patterns import pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
@@ -52,7 +52,7 @@ def check_examples(book: Rulebook) -> list[str]:
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
         for is_for, line in (*((True, each) for each in rule.seen), *((False, each) for each in rule.lookalikes)):
-            found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
+            found = search([LogChunk(origin="example", data=line.encode())], book, matcher).matches
             if is_for != any(each.owner == owner and each.sign == name for each in found):
                 what = "does not match a line it is for" if is_for else "matches a line it is not for"
                 problems.append(f"{label}: {what}: {line!r}")

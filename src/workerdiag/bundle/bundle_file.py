@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from workerdiag.bundle.bug_report import configuration, versions
 from workerdiag.bundle.evidence_json import UnknownKindError, evidence_converter, piece_from_dict, piece_to_dict
@@ -399,28 +399,23 @@ _LOCAL_MARK = b"PK\x03\x04"
 _CENTRAL_MARK = b"PK\x01\x02"
 
 
-@define
 class Archive:
     """The files of a zip archive."""
 
-    _data: bytes = field(repr=False)
-    #: What could not be read, a sentence each.
-    problems: list[str] = field(factory=list, init=False)
-    #: Whether it begins as an archive and its list of files cannot be read.
-    is_damaged: bool = field(default=False, init=False)
-    _left: int = field(default=MAX_BYTES, init=False)
-    _zip: zipfile.ZipFile | None = field(default=None, init=False)
-    _prefix: str = field(default="", init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Read the list of files."""
-        if self._data.count(_CENTRAL_MARK) > MAX_FILES:
+    def __init__(self, data: bytes) -> None:
+        #: What could not be read, a sentence each.
+        self.problems: list[str] = []
+        #: Whether it begins as an archive and its list of files cannot be read.
+        self.is_damaged = False
+        self._left = MAX_BYTES
+        self._zip: zipfile.ZipFile | None = None
+        self._prefix = ""
+        if data.count(_CENTRAL_MARK) > MAX_FILES:
             self.note(f"it has more than {MAX_FILES} files")
             return
         with guarded("opening a bundle"):
-            self._zip = zipfile.ZipFile(io.BytesIO(self._data))
-        if self._zip is None:
-            self.is_damaged = self._data.startswith(_LOCAL_MARK)
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        self.is_damaged = self._zip is None and data.startswith(_LOCAL_MARK)
 
     def note(self, problem: str) -> None:
         """Note what could not be read; of very many the first few."""

@@ -12,7 +12,7 @@ import html
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -64,41 +64,19 @@ _OTHER_HEADER = pattern(
 )
 
 #: Streams by the form of a line, if there is no logger: the first match counts.
-_STREAM_SHAPES: tuple[tuple[Stream, Pattern], ...] = (
-    (
-        "kernel",
-        pattern(
-            r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ "
-        ),
-    ),
-    (
-        "batch",
-        pattern(
-            r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:"
-        ),
-    ),
-    (
-        "kubernetes",
-        pattern(
-            r"^\s*(?:Last State|Restart Count|Container ID):\s|^\s+(?:State|Reason|Exit Code):\s|^(?:State|Reason|Exit Code):\s{2}|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:"
-        ),
-    ),
-)
+_STREAM_SHAPES: Mapping[Stream, str] = {
+    "kernel": r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ ",
+    "batch": r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:",
+    "kubernetes": r"^\s*(?:Last State|Restart Count|Container ID):\s|^\s+(?:State|Reason|Exit Code):\s|^(?:State|Reason|Exit Code):\s{2}|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:",
+}
 #: All of them in one pattern, to skip other lines.
-_ANY_STREAM_SHAPE = pattern("|".join(shape.text for _, shape in _STREAM_SHAPES))
-_STREAM_OF_LOGGER: tuple[tuple[str, Stream], ...] = (
-    ("distributed.nanny", "nanny"),
-    ("distributed.process", "nanny"),
-    ("distributed.dask_worker", "nanny"),
-    ("distributed.worker", "worker"),
-    ("distributed.spill", "worker"),
-    ("distributed.diskutils", "worker"),
-    ("distributed.scheduler", "scheduler"),
-    ("distributed.active_memory_manager", "scheduler"),
-    ("distributed.stealing", "scheduler"),
-    ("distributed.client", "client"),
-    ("distributed.deploy", "client"),
-)
+_ANY_STREAM_SHAPE = pattern("|".join(_STREAM_SHAPES.values()))
+_LOGGERS_OF_STREAM: Mapping[Stream, tuple[str, ...]] = {
+    "nanny": ("distributed.nanny", "distributed.process", "distributed.dask_worker"),
+    "worker": ("distributed.worker", "distributed.spill", "distributed.diskutils"),
+    "scheduler": ("distributed.scheduler", "distributed.active_memory_manager", "distributed.stealing"),
+    "client": ("distributed.client", "distributed.deploy"),
+}
 
 
 @frozen(kw_only=True)
@@ -217,13 +195,13 @@ def _line_time(own: str, outer: str) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _stream_of_logger(logger: str) -> Stream | None:
     logger = logger.lower()
-    return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
+    return next((stream for stream, starts in _LOGGERS_OF_STREAM.items() if logger.startswith(starts)), None)
 
 
 def _stream_of_shape(head: str) -> Stream | None:
     if _ANY_STREAM_SHAPE.search(head) is None:
         return None
-    return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)
+    return next((stream for stream, shape in _STREAM_SHAPES.items() if pattern(shape).search(head)), None)
 
 
 #: Prefixes of forwarded lines. ``who`` names a container, host or file.

@@ -49,16 +49,6 @@ class SearchResult:
     clipped_reports: tuple[ClippedReports, ...]
 
 
-def match(
-    evidence: Iterable[Evidence],
-    book: Rulebook,
-    matcher: Matcher | None = None,
-    observer: MatchObserver | None = None,
-) -> list[Match]:
-    """Return every landmark and sign in the evidence, in its order: `search` without a deadline."""
-    return search(evidence, book, matcher, observer).matches
-
-
 def search(
     evidence: Iterable[Evidence],
     book: Rulebook,
@@ -207,7 +197,7 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 
 def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
-    """What the caught exception can come of: the rule for it, else for one linked to it; a bad pattern fits none."""
+    """What the caught exception can come of: the rule for it, else for a linked one; a bad pattern fits nothing."""
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
     rules = [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
     return next((rule for facts in caught for rule in rules if _is_for(rule, facts)), None)

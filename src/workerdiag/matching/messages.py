@@ -171,7 +171,6 @@ class LogRecord:
     _shown: dict[str, bool] = field(factory=dict, init=False)
     _calls: list[tuple[int, int]] | None = field(default=None, init=False)
     _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
-    _has_own_note: bool | None = field(default=None, init=False)
     #: Line numbers, counted from 1, once they were requested.
     numbers: Sequence[int] = field(default=(), init=False)
     _excerpts: dict[tuple[int, int], LogExcerpt] = field(factory=dict, init=False)
@@ -211,9 +210,7 @@ class LogRecord:
 
     def is_own_note(self, at: int) -> bool:
         """Whether line *at* is part of a note of ours in an exception, which is not evidence."""
-        if self._has_own_note is None:
-            self._has_own_note = NOTE_START in self.text
-        if not self._has_own_note:
+        if NOTE_START not in self.text:
             return False
         note = self.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
         return any(line.message.lstrip().startswith(NOTE_START) for line in note)

@@ -230,6 +230,10 @@ class SignTables:
         return known
 
 
+def _signs_of(book: Rulebook) -> Iterator[tuple[Cause, Sign]]:
+    return ((cause, sign) for cause in book.causes for sign in (*cause.signs, *cause.against))
+
+
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
     """Return the patterns of a sign that are not searched for in log text."""
     if isinstance(sign, LandmarkSign):
@@ -244,12 +248,11 @@ def pattern_texts(sign: Sign) -> tuple[str, ...]:
 def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
     """Return the valid patterns of signs outside log text, each without literals, for `Rulebook.literals`."""
     compilable: dict[str, tuple[str, ...]] = {}
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            for text in pattern_texts(sign):
-                with contextlib.suppress(BadPatternError):
-                    pattern(text)
-                    compilable[text] = ()
+    for _, sign in _signs_of(book):
+        for text in pattern_texts(sign):
+            with contextlib.suppress(BadPatternError):
+                pattern(text)
+                compilable[text] = ()
     return compilable
 
 
@@ -257,16 +260,15 @@ def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> 
     """Return the signs of one kind whose patterns can be run; notes about the others go to *left_out*."""
     known = book.literals if uses_re2() else {}  # patterns that were valid when the rules were compiled
     usable: list[SignOf[_S]] = []
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if not isinstance(sign, kind):
-                continue
-            try:
-                for text in pattern_texts(sign):
-                    if text not in known:
-                        pattern(text)
-            except BadPatternError as problem:
-                left_out[left_out_note(cause.id, sign.name, problem)] = None
-            else:
-                usable.append((cause, sign))
+    for cause, sign in _signs_of(book):
+        if not isinstance(sign, kind):
+            continue
+        try:
+            for text in pattern_texts(sign):
+                if text not in known:
+                    pattern(text)
+        except BadPatternError as problem:
+            left_out[left_out_note(cause.id, sign.name, problem)] = None
+        else:
+            usable.append((cause, sign))
     return usable

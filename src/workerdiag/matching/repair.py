@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from attrs import frozen
-
 from workerdiag.matching.log_lines import parse_line
 
 #: Maximum size of an excerpt, in bytes.
@@ -45,23 +43,9 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
 _BETWEEN = re.compile(rb"[\s,]*")
 
 
-@frozen(kw_only=True)
-class RepairedText:
-    """The repaired text, with the line of the given text in which each of its lines began."""
-
-    data: bytes
-    #: Line number, from 1, in the given text, for each line.
-    line_numbers: tuple[int, ...]
-
-
-def repair_text(data: bytes) -> RepairedText | None:
-    """Return *data* without the damage; None if there is none."""
-    whole = split_log_records(data) or _split_json_objects(data) or _mended_lines(data)
-    if whole is None:
-        return None
-    return RepairedText(
-        data=b"\n".join(line for _, line in whole), line_numbers=tuple(number for number, _ in whole)
-    )
+def repair_text(data: bytes) -> list[tuple[int, bytes]] | None:
+    """Return *data* without the damage, each line with the number of the line in which it began; or None."""
+    return split_log_records(data) or _split_json_objects(data) or _mended_lines(data)
 
 
 def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:

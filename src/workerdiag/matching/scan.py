@@ -25,7 +25,7 @@ from workerdiag.matching.messages import (
 from workerdiag.matching.patterns import PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.regex import SearchWork
-from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
+from workerdiag.matching.repair import MAX_BYTES, repair_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.incident import END_ROLES
@@ -197,10 +197,6 @@ class LogScan:
         self._confirmation.forget_before(self._base if base is None else base)
 
 
-#: At most this many bytes wait for the next chunk: the end of a log is searched in one piece.
-_MOST_HELD_BYTES = 1280 * 1024
-
-
 class Matcher:
     """All signs of a rulebook, its log patterns ready to run; threads may share it."""
 
@@ -235,10 +231,6 @@ class Matcher:
                 log.skip_to(chunk.first_line)
             held.append(chunk)
             held_bytes += len(chunk.data)
-            if held_bytes > _MOST_HELD_BYTES:
-                is_excerpt = False
-                log.feed(held)
-                held, held_bytes = [], 0
         if log is None:
             return
         is_excerpt = is_excerpt and held_bytes <= MAX_BYTES
@@ -248,12 +240,12 @@ class Matcher:
             return
         yield from log.finish(held)
 
-    def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
+    def _repaired_matches(self, scan: LogScan, lines: Sequence[tuple[int, bytes]]) -> Iterator[Match]:
         """Yield the matches of the repaired text, with the line numbers of the original."""
         log = LogScan(self.table, scan.like, work=scan.work)
-        for match in log.finish([evolve(scan.like, data=repaired.data)]):
+        for match in log.finish([evolve(scan.like, data=b"\n".join(line for _, line in lines))]):
             first, last, top = (
-                repaired.line_numbers[min(at, len(repaired.line_numbers)) - 1] if at else 0
+                lines[min(at, len(lines)) - 1][0] if at else 0
                 for at in (match.line, match.last_line, match.message_line)
             )
             yield evolve(match, line=first, last_line=last, message_line=top, offset=None)

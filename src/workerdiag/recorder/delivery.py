@@ -91,9 +91,12 @@ class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
         self.held = False
         self._descriptor = -1
         try:
+            import fcntl  # Windows has neither it nor O_NOFOLLOW, and no boxes
+
             self._descriptor = os.open(box, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self.held = _try_lock(self._descriptor) and os.fstat(self._descriptor).st_nlink > 0
-        except (OSError, AttributeError):  # Windows has no O_NOFOLLOW, and no boxes
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.held = os.fstat(self._descriptor).st_nlink > 0
+        except (OSError, AttributeError, ImportError):
             self.close()
 
     def close(self) -> None:
@@ -105,16 +108,6 @@ class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _try_lock(descriptor: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 #: One process reports at most this many; the next process reports the rest.

@@ -25,13 +25,7 @@ from workerdiag.wire.messages import StderrTail
 #: Read at most this much of a file.
 MAX_BYTES = 16 * 1024
 #: If a pipe replaced the file, opening must not block (``man 7 fifo``); a terminal must not become ours.
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
 
 #: Largest size in a report, as JSON.
 MAX_CHARS = 16 * 1024

@@ -41,7 +41,15 @@ async def dask_setup(server: object) -> None:
 
         start_recording(server, NannyRecording, _OWNER)
     elif isinstance(server, Scheduler):
-        await _begin_in_scheduler(server)
+        from workerdiag.recorder.internals import set_recording
+        from workerdiag.recorder.scheduler import RecorderScheduler
+        from workerdiag.wire import PLUGIN_NAME
+
+        if PLUGIN_NAME not in server.plugins:
+            plugin = RecorderScheduler()
+            await plugin.start(server)
+            server.add_plugin(plugin, name=PLUGIN_NAME)
+        set_recording(server, _OWNER)
 
 
 async def _ask_nanny(worker: Any) -> None:
@@ -58,18 +66,6 @@ async def _ask_nanny(worker: Any) -> None:
     with contextlib.suppress(Exception):
         async with connect(worker.nanny, connection_args=worker.connection_args) as nanny:
             await nanny.plugin_add(plugin=plugin, name=f"{PLUGIN_NAME}-{_OWNER}")
-
-
-async def _begin_in_scheduler(scheduler: Any) -> None:
-    from workerdiag.recorder.internals import set_recording
-    from workerdiag.recorder.scheduler import RecorderScheduler
-    from workerdiag.wire import PLUGIN_NAME
-
-    if PLUGIN_NAME not in scheduler.plugins:
-        plugin = RecorderScheduler()
-        await plugin.start(scheduler)
-        scheduler.add_plugin(plugin, name=PLUGIN_NAME)
-    set_recording(scheduler, _OWNER)
 
 
 def dask_teardown(server: object) -> None:

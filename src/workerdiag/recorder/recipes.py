@@ -78,13 +78,15 @@ class Recipes:
         if tasks:
             recipe = Recipe(worker=state.address, at=time.time(), tasks=tuple(task.key for task in tasks))
             self._recipes.append(recipe)
-            self._continue(recipe, _Walk(recipe, tasks))
+            self._continue(recipe, walk(recipe, tasks))
 
-    def _continue(self, recipe: Recipe, walk: _Walk) -> None:
+    def _continue(self, recipe: Recipe, steps: Iterator[None]) -> None:
         """Follow the graph for a while, and later on if there is more of it; at its end look at the sizes."""
-        if not walk.is_over_by(monotonic_s() + _SLICE_S):
-            asyncio.get_running_loop().call_soon(self._continue, recipe, walk)
-            return
+        until = monotonic_s() + _SLICE_S
+        for _ in steps:
+            if monotonic_s() > until:
+                asyncio.get_running_loop().call_soon(self._continue, recipe, steps)
+                return
         try:
             start_thread("workerdiag-recipes", partial(self._limit, recipe))
         except RuntimeError:  # of unknown size, it cannot stay
@@ -146,34 +148,22 @@ def _tasks_that_ran(scheduler: Scheduler, state: WorkerState, event: Reply) -> l
     return assigned[:MAX_TASKS]
 
 
-class _Walk:
-    """The way from some tasks to all their ancestors, the nearest first."""
-
-    def __init__(self, recipe: Recipe, tasks: Collection[TaskState]) -> None:
-        self._recipe = recipe
-        self._ahead = deque(tasks)
-        self._seen = set(recipe.tasks)
-
-    def is_over_by(self, until: float) -> bool:
-        """Go on until that moment at least; whether the end is reached."""
-        recipe, ahead, seen = self._recipe, self._ahead, self._seen
-        while ahead:
-            for task in [ahead.popleft() for _ in range(min(len(ahead), _LOOK_EVERY))]:
-                spec, inputs = internals.run_spec(task), task.dependencies
-                if spec is None:
-                    recipe.gaps[task.key] = "no-recipe"
-                elif len(recipe.steps) >= MAX_SPECS or len(inputs) > MAX_SPECS:
-                    recipe.gaps[task.key] = "too-many"
-                else:
-                    recipe.steps[task.key] = (spec, tuple([each.key for each in inputs]))
-                    new = [each for each in inputs if each.key not in seen]
-                    seen.update([each.key for each in new])
-                    ahead.extend(new)
-            if len(recipe.gaps) > _MAX_GAPS:
-                break
-            if monotonic_s() > until:
-                return not ahead
-        return True
+def walk(recipe: Recipe, tasks: Collection[TaskState]) -> Iterator[None]:
+    """Follow the graph from some tasks to all their ancestors, the nearest first, a few tasks at a time."""
+    ahead, seen = deque(tasks), set(recipe.tasks)
+    while ahead and len(recipe.gaps) <= _MAX_GAPS:
+        for task in [ahead.popleft() for _ in range(min(len(ahead), _LOOK_EVERY))]:
+            spec, inputs = internals.run_spec(task), task.dependencies
+            if spec is None:
+                recipe.gaps[task.key] = "no-recipe"
+            elif len(recipe.steps) >= MAX_SPECS or len(inputs) > MAX_SPECS:
+                recipe.gaps[task.key] = "too-many"
+            else:
+                recipe.steps[task.key] = (spec, tuple([each.key for each in inputs]))
+                new = [each for each in inputs if each.key not in seen]
+                seen.update([each.key for each in new])
+                ahead.extend(new)
+        yield
 
 
 def _spec_bytes(spec: object) -> int:

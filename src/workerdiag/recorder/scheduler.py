@@ -33,21 +33,7 @@ from workerdiag.recorder.large_objects import estimated_bytes
 from workerdiag.recorder.recipes import HANDLER as RECIPE_HANDLER
 from workerdiag.recorder.recipes import Recipes
 from workerdiag.settings import setting
-from workerdiag.wire import ACT_TOPIC, DEATH_TOPIC, PLUGIN_NAME
-from workerdiag.wire.messages import (
-    DeathMessage,
-    DeathReport,
-    Heartbeat,
-    HeartbeatTask,
-    Message,
-    RecorderState,
-    RemovalRecord,
-    RescueAct,
-    StatusChange,
-    SuspectTask,
-    decode_message,
-    encode_message,
-)
+from workerdiag.wire import ACT_TOPIC, DEATH_TOPIC, PLUGIN_NAME, messages
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
 
@@ -83,7 +69,7 @@ class RecorderScheduler(SchedulerPlugin):
         self.missing: dict[MissingPart, str] = {}
         self._scheduler: Any = None
         self._workers: dict[str, TrackedWorker] = {}
-        self._unpublished: dict[str, RemovalRecord] = {}
+        self._unpublished: dict[str, messages.RemovalRecord] = {}
         #: Seconds that noting the sizes of tasks took, since when.
         self._facts_s, self._started_at = 0.0, time.monotonic()
         self._ring, self._recipes = DeathRing(), Recipes()
@@ -122,7 +108,7 @@ class RecorderScheduler(SchedulerPlugin):
         undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
         self._close_dashboard = open_dashboard(scheduler)
-        self._publish(RecorderState(is_recording=True))
+        self._publish(messages.RecorderState(is_recording=True))
 
     async def close(self) -> None:
         """Stop when the scheduler closes or the recorder is uninstalled, and flush the journal."""
@@ -136,7 +122,7 @@ class RecorderScheduler(SchedulerPlugin):
                 for undo in self._undo:
                     undo()
             self._undo = []
-            self._publish(RecorderState(is_recording=False))
+            self._publish(messages.RecorderState(is_recording=False))
         if self._watch is not None:
             await self._watch.close(closing_reason)
             self._watch = None
@@ -162,7 +148,7 @@ class RecorderScheduler(SchedulerPlugin):
                 if msg.get("kind") in ("nanny-report", "box-found"):
                     self._on_report(msg)
             elif topic == ACT_TOPIC:
-                if isinstance(act := decode_message(msg), RescueAct):
+                if isinstance(act := messages.decode_message(msg), messages.RescueAct):
                     self._keep(act)
             elif topic in self._workers:
                 self._on_worker_event(self._workers[topic], msg)
@@ -213,7 +199,7 @@ class RecorderScheduler(SchedulerPlugin):
             dropped_count=self._ring.dropped_count,
             missing=dict(self.missing),
         )
-        return encode_message(answer)
+        return messages.encode_message(answer)
 
     def _track(self, address: str) -> None:
         state = self._scheduler.workers.get(address)
@@ -223,7 +209,7 @@ class RecorderScheduler(SchedulerPlugin):
     def _on_worker_event(self, tracked: TrackedWorker, msg: Reply) -> None:
         if msg.get("action") == "worker-status-change":
             before, after = str(msg.get("prev-status"))[:50], str(msg.get("status"))[:50]
-            change = StatusChange(at=time.time(), before=before, after=after)
+            change = messages.StatusChange(at=time.time(), before=before, after=after)
             tracked.changes = (*tracked.changes, change)[-10:]
         elif msg.get("action") == "closing-worker":
             tracked.reason = str(msg.get("reason"))[:200]
@@ -249,20 +235,20 @@ class RecorderScheduler(SchedulerPlugin):
             msg = {name: value for name, value in msg.items() if name != "box"}
             if json_size(msg) > _MAX_REPORT_BYTES:
                 return
-        report = decode_message(msg)
-        if isinstance(report, DeathReport) and self._keep(report):
+        report = messages.decode_message(msg)
+        if isinstance(report, messages.DeathReport) and self._keep(report):
             self._report_arrived.set()
 
-    def _keep(self, message: DeathMessage) -> bool:
+    def _keep(self, message: messages.DeathMessage) -> bool:
         is_new = self._ring.add(message)
         if is_new and self._journal is not None:
-            self._journal.put(encode_message(message))
+            self._journal.put(messages.encode_message(message))
         if is_new and self._watch is not None:
             self._watch.notify()
         return is_new
 
-    def _publish(self, message: Message) -> None:
-        self._scheduler.log_event(DEATH_TOPIC, encode_message(message))
+    def _publish(self, message: messages.Message) -> None:
+        self._scheduler.log_event(DEATH_TOPIC, messages.encode_message(message))
 
     def _is_report_due(self, death: RecordedDeath) -> bool:
         """Whether a nanny is about to report that death, which usually takes less than 0.1 seconds."""
@@ -318,14 +304,14 @@ class TrackedWorker:
 
     state: WorkerState
     #: Its latest status changes, oldest first.
-    changes: tuple[StatusChange, ...] = ()
+    changes: tuple[messages.StatusChange, ...] = ()
     #: The reason for closing that it reported; None if it reported none.
     reason: str | None = None
 
 
 def removal_record(
     scheduler: Scheduler, tracked: TrackedWorker, event: Reply, *, noticed_at: float
-) -> RemovalRecord:
+) -> messages.RemovalRecord:
     """The record of one removal; docs/fair-blame.md lists its fields.
 
     The scheduler has not yet moved the worker's tasks elsewhere. *event* is its event ``remove-worker``
@@ -338,9 +324,10 @@ def removal_record(
     allowed = scheduler.allowed_failures
     counts = _suspicious_counts(scheduler, keys)
     suspects = tuple(
-        SuspectTask(key=_clipped_key(key), suspicious_count=count) for key, count in islice(counts.items(), 50)
+        messages.SuspectTask(key=_clipped_key(key), suspicious_count=count)
+        for key, count in islice(counts.items(), 50)
     )
-    return RemovalRecord(
+    return messages.RemovalRecord(
         worker_address=state.address,
         worker_name=str(state.name)[:200],
         pid=state.pid or None,
@@ -355,7 +342,8 @@ def removal_record(
         memory_limit_bytes=state.memory_limit or None,
         last_heartbeat=_last_heartbeat(state, noticed_at),
         executing_at_heartbeat=tuple(
-            HeartbeatTask(key=_clipped_key(key), running_s=seconds) for key, seconds in islice(running.items(), 256)
+            messages.HeartbeatTask(key=_clipped_key(key), running_s=seconds)
+            for key, seconds in islice(running.items(), 256)
         ),
         seceded_keys=tuple(
             _clipped_key(task.key) for task in islice(state.long_running, _MAX_KEYS) if task.key in keys
@@ -436,12 +424,12 @@ def _siblings(prefix: TaskPrefix, sizes: list[int]) -> FinishedSiblings:
     )
 
 
-def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
+def _last_heartbeat(state: WorkerState, now: float) -> messages.Heartbeat:
     """The metrics of its last heartbeat (``Worker.get_metrics`` in worker.py)."""
     metrics: Reply = state.metrics or {}
     spilled = metrics.get("spilled_bytes")
     last = state.last_seen or None
-    return Heartbeat(
+    return messages.Heartbeat(
         at=last,
         age_s=None if last is None else max(0.0, round(now - last, 3)),
         rss_bytes=metrics.get("memory"),

@@ -325,10 +325,10 @@ def test_a_path_that_cannot_be_read_says_why(tmp_path):
 
 def test_a_hostile_companion_is_harmless(writer):
     """What lies where faulthandler's file would be is read only if it is a file, and not endlessly."""
-    os.mkfifo(writer.fault_path)
+    os.mkfifo(layout.fault_path(writer.path))
     assert read_box(writer.path).faulthandler_dump == ""
-    writer.fault_path.unlink()
-    writer.fault_path.write_bytes(b"\xff" * 2**20)
+    layout.fault_path(writer.path).unlink()
+    layout.fault_path(writer.path).write_bytes(b"\xff" * 2**20)
     assert len(read_box(writer.path).stop_stacks) == 128 * 1024
 
 

@@ -16,17 +16,7 @@ from msgpack import unpackb
 
 from workerdiag.errors import BadBoxError
 from workerdiag.model.timeline import MemoryCensus
-from workerdiag.recorder.box.layout import (
-    CELL_HEAD,
-    CELL_OVERHEAD,
-    CELL_SUM,
-    FIELDS,
-    HEADER_BYTES,
-    MAX_BYTES,
-    Region,
-    fault_path,
-    unpack_header,
-)
+from workerdiag.recorder.box import layout
 from workerdiag.wire.black_box import (
     BlackBox,
     FinishedTask,
@@ -57,21 +47,21 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
         BadBoxError: It is not a black box, has another format, or cannot be read. Nothing else is raised.
     """
     if isinstance(source, bytes):
-        return _decode_box(source[:MAX_BYTES], name="")
+        return _decode_box(source[: layout.MAX_BYTES], name="")
     path = Path(source)
     stacks = _read_fault(path)
-    box = _decode_box(_read_file(path, MAX_BYTES), name=str(path))
+    box = _decode_box(_read_file(path, layout.MAX_BYTES), name=str(path))
     for _ in range(4):  # it may be being written
         if not box.unreadable_parts:
             break
-        again = _decode_box(_read_file(path, MAX_BYTES), name=str(path))
+        again = _decode_box(_read_file(path, layout.MAX_BYTES), name=str(path))
         box = min(box, again, key=lambda each: len(each.unreadable_parts))
     return box.with_stacks(*stacks)
 
 
 def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
     """Only who wrote a box, empty if that part is damaged; raises BadBoxError as `read_box` does."""
-    data = _read_file(Path(path), HEADER_BYTES + 4 * 4096)
+    data = _read_file(Path(path), layout.HEADER_BYTES + 4 * 4096)
     _, regions = _parse_header(data, str(path))
     return _BoxDecoder(data, regions).identity()
 
@@ -90,15 +80,15 @@ def _read_file(path: Path, most_bytes: int) -> bytes:
 def _read_fault(path: Path) -> tuple[str, float]:
     """What `faulthandler` wrote, and when it last did."""
     try:
-        companion = fault_path(path)
+        companion = layout.fault_path(path)
         return _read_file(companion, _FAULT_BYTES).decode("utf-8", "replace"), companion.stat().st_mtime
     except (BadBoxError, OSError, ValueError):
         return "", 0.0
 
 
-def _parse_header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
+def _parse_header(data: bytes, name: str) -> tuple[float, dict[str, layout.Region]]:
     try:
-        return unpack_header(data)
+        return layout.unpack_header(data)
     except ValueError as problem:
         raise BadBoxError(name, str(problem)) from None
 
@@ -162,7 +152,7 @@ def _join_pieces(pieces: list[LinePiece]) -> bytes:
 class _BoxDecoder:
     """One look at the bytes of a box, and what could not be read in it."""
 
-    def __init__(self, data: bytes, regions: Mapping[str, Region]) -> None:
+    def __init__(self, data: bytes, regions: Mapping[str, layout.Region]) -> None:
         self._data = data
         self._regions = regions
         self.unreadable_parts: list[UnreadablePart] = []
@@ -207,7 +197,7 @@ class Cell(NamedTuple):
 TORN = Cell(0, 0, b"")
 
 
-def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
+def ring_cells(data: bytes, region: layout.Region) -> tuple[list[Cell], int]:
     """The whole cells of a region in the order they were written, and how many could not be read."""
     cells, torn = [], 0
     for index in range(region.cells):
@@ -218,7 +208,7 @@ def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
     return sorted(cells), torn
 
 
-def pair_cells(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
+def pair_cells(data: bytes, region: layout.Region) -> tuple[list[Cell | None], int]:
     """The later whole cell of each pair, None where nothing was written, and how many pairs could not be read.
 
     While one cell of a pair is written the other says what was before, so that the pair can be read.
@@ -233,20 +223,20 @@ def pair_cells(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
     return latest, torn
 
 
-def _read_cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
+def _read_cell(data: bytes, region: layout.Region, index: int, turns: int) -> Cell | None:
     """A cell, None if it was never written, `TORN` if it is not whole."""
     start = region.offset + index * region.cell_bytes
     raw = data[start : min(start + region.cell_bytes, region.end)]
-    if len(raw) < CELL_OVERHEAD:
+    if len(raw) < layout.CELL_OVERHEAD:
         return TORN
-    (checksum,) = CELL_SUM.unpack_from(raw)
-    length, number = CELL_HEAD.unpack_from(raw, CELL_SUM.size)
+    (checksum,) = layout.CELL_SUM.unpack_from(raw)
+    length, number = layout.CELL_HEAD.unpack_from(raw, layout.CELL_SUM.size)
     if number == checksum == length == 0:
         return None
-    following = raw[CELL_SUM.size : CELL_OVERHEAD + length]
-    if CELL_OVERHEAD + length > len(raw) or crc32(following) != checksum or number % turns != index % turns:
+    following = raw[layout.CELL_SUM.size : layout.CELL_OVERHEAD + length]
+    if layout.CELL_OVERHEAD + length > len(raw) or crc32(following) != checksum or number % turns != index % turns:
         return TORN
-    return Cell(number, index, raw[CELL_OVERHEAD : CELL_OVERHEAD + length])
+    return Cell(number, index, raw[layout.CELL_OVERHEAD : layout.CELL_OVERHEAD + length])
 
 
 # ---------------------------------------------------------------------------------- payloads
@@ -285,7 +275,7 @@ def _fields(name: RegionName, cell: Cell) -> dict[str, object]:
     values = unpackb(cell.payload)
     if not isinstance(values, list):
         raise BrokenValueError
-    return dict(zip(FIELDS[name], values, strict=False))
+    return dict(zip(layout.FIELDS[name], values, strict=False))
 
 
 def _decode(name: RegionName, kind: type[T], cell: Cell) -> T:

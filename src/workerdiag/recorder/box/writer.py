@@ -24,25 +24,8 @@ from msgpack import packb
 
 from workerdiag._version import __version__
 from workerdiag.procfs_and_cgroups import call_in_children, process_identity
+from workerdiag.recorder.box import layout
 from workerdiag.recorder.box.directories import box_name, discard, preallocate_file
-from workerdiag.recorder.box.layout import (
-    CELL_HEAD,
-    CELL_SUM,
-    CENSUS_BYTES,
-    DEFAULT_BYTES,
-    IDENTITY_BYTES,
-    KEY_BYTES,
-    LINE_PIECE_BYTES,
-    MAX_SLOTS,
-    NAME_BYTES,
-    OUTCOME_BYTES,
-    SAMPLE_NUMBERS,
-    STATE_BYTES,
-    Region,
-    fault_path,
-    pack_header,
-    plan_regions,
-)
 
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart, Stage
@@ -62,7 +45,7 @@ class BoxWriter:
     closed. A forked child of the worker has no box: what it would write is dropped.
     """
 
-    def __init__(self, path: Path, memory: mmap.mmap, regions: dict[str, Region]) -> None:
+    def __init__(self, path: Path, memory: mmap.mmap, regions: dict[str, layout.Region]) -> None:
         #: Where the file lies.
         self.path = path
         self._memory = memory
@@ -78,7 +61,7 @@ class BoxWriter:
 
     @classmethod
     def create(
-        cls, directory: Path | str, *, size_bytes: int = DEFAULT_BYTES, slots: int = 16, **identity: str
+        cls, directory: Path | str, *, size_bytes: int = layout.DEFAULT_BYTES, slots: int = 16, **identity: str
     ) -> BoxWriter:
         """A new box of this process in *directory*, with room for *slots* threads (1 to 256).
 
@@ -90,9 +73,9 @@ class BoxWriter:
                 behind; the worker runs without a box.
         """
         known = {**process_identity(), "workerdiag": __version__, **identity}
-        slots = min(max(slots, 1), MAX_SLOTS)
-        size_bytes, regions = plan_regions(size_bytes, slots)
-        header = pack_header(size_bytes, slots, time())
+        slots = min(max(slots, 1), layout.MAX_SLOTS)
+        size_bytes, regions = layout.plan_regions(size_bytes, slots)
+        header = layout.pack_header(size_bytes, slots, time())
         path, memory = create_mapped_box(Path(directory), known, size_bytes, header)
         writer = cls(path, memory, regions)
         writer.identify(**known)
@@ -107,7 +90,7 @@ class BoxWriter:
     def open_fault(self) -> io.FileIO:
         """A file for `faulthandler.enable`, which must be kept open as long as that is on; raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return io.FileIO(os.open(fault_path(self.path), flags, 0o600), "wb")
+        return io.FileIO(os.open(layout.fault_path(self.path), flags, 0o600), "wb")
 
     def identify(self, **changes: str) -> None:
         """Note who this is, or that it changed; of more than 4 kB of text the latest names are left out."""
@@ -115,13 +98,13 @@ class BoxWriter:
         texts: dict[str, str] = {}
         for name, value in self._identity.items():
             longer = {**texts, _clip(name, _FIELD_BYTES): _clip(value, _FIELD_BYTES)}
-            if len(packb((longer,))) <= IDENTITY_BYTES:
+            if len(packb((longer,))) <= layout.IDENTITY_BYTES:
                 texts = longer
         self._note("identity", packb((texts,)))
 
     def stage(self, stage: Stage, reason: str = "") -> None:
         """Note what the worker is about to do, and why it closes."""
-        self._note("state", packb((time(), stage, _clip(reason, STATE_BYTES - len(stage)))))
+        self._note("state", packb((time(), stage, _clip(reason, layout.STATE_BYTES - len(stage)))))
 
     def lack(self, part: MissingPart, why: str) -> None:
         """Note that a part is not recorded, with the reason for a person."""
@@ -132,14 +115,14 @@ class BoxWriter:
     def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
         """Note that a task begins on a thread. Only one thread may use a slot."""
         since, since_monotonic = time(), monotonic()
-        short = _clip(key, KEY_BYTES)
+        short = _clip(key, layout.KEY_BYTES)
         is_clipped = len(short) < len(key)
         try:
             number = self._writes[slot] + 1
             self._running[slot] = (number, short, is_clipped, since, since_monotonic)
         except IndexError:
             return self.missed()
-        payload = packb((short, is_clipped, thread_id, _clip(thread_name, NAME_BYTES), since))
+        payload = packb((short, is_clipped, thread_id, _clip(thread_name, layout.NAME_BYTES), since))
         return self._note_slot(slot, number, payload)
 
     def finished(self, slot: int, outcome: str) -> None:
@@ -150,19 +133,19 @@ class BoxWriter:
         self._running[slot] = None
         took = monotonic() - since_monotonic
         # First that it ended, then that the slot is free: who reads in between sees the number in both.
-        ended = (slot, key, is_clipped, since, time(), took, _clip(outcome, OUTCOME_BYTES), number)
+        ended = (slot, key, is_clipped, since, time(), took, _clip(outcome, layout.OUTCOME_BYTES), number)
         self._note("finished", packb(ended))
         self._note_slot(slot, number + 1, b"")
 
     def sample(self, **numbers: int | None) -> None:
         """Note the state by the names of `layout.SAMPLE_NUMBERS`, None: not known; the last 64 samples stay."""
-        values = (numbers.get(name) for name in SAMPLE_NUMBERS)
+        values = (numbers.get(name) for name in layout.SAMPLE_NUMBERS)
         known = (None if each is None or each < 0 else each for each in values)
         self._note("samples", packb((time(), *known)))
 
     def census(self, data: bytes) -> None:
         """Note the largest objects, as `encode_census` has them, of at most 2 kB; the last four stay."""
-        self._note("objects", data[:CENSUS_BYTES])
+        self._note("objects", data[: layout.CENSUS_BYTES])
 
     def lag(self, loop_s: float, gil: float | None) -> None:
         """Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1."""
@@ -174,8 +157,8 @@ class BoxWriter:
             tail = data[-_LINE_TAIL_BYTES:]
             data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + (tail.partition(b"\n")[2] or tail)
         when, number = time(), next(self._line_numbers)
-        for piece, start in enumerate(range(0, len(data), LINE_PIECE_BYTES)):
-            end = start + LINE_PIECE_BYTES
+        for piece, start in enumerate(range(0, len(data), layout.LINE_PIECE_BYTES)):
+            end = start + layout.LINE_PIECE_BYTES
             self._note("lines", packb((when, number, piece, end >= len(data), data[start:end])))
 
     def close(self, *, remove: bool = False) -> None:
@@ -196,8 +179,8 @@ class BoxWriter:
         self._store(self._slots_offset + index * self._slot_cell_bytes, number, payload)
 
     def _store(self, offset: int, number: int, payload: bytes) -> None:
-        head = CELL_HEAD.pack(len(payload), number)
-        cell = CELL_SUM.pack(crc32(payload, crc32(head))) + head + payload
+        head = layout.CELL_HEAD.pack(len(payload), number)
+        cell = layout.CELL_SUM.pack(crc32(payload, crc32(head))) + head + payload
         try:
             self._memory[offset : offset + len(cell)] = cell
         except ValueError:
