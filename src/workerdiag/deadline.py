@@ -30,7 +30,6 @@ MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 _T = TypeVar("_T")
 #: Each piece in a tuple; at the end an error or None.
 _Piece = tuple[_T] | RuntimeError | None
-_Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
 
 def monotonic_s() -> float:
@@ -188,8 +187,7 @@ class HelperThread(Generic[_T]):
     def __init__(self, name: str, iterate: Callable[[], Iterable[_T]], *, read_ahead: int = 0) -> None:
         self._iterate = iterate
         self._is_stopped = threading.Event()
-        pieces: _Pieces[_T] = queue.Queue(read_ahead) if read_ahead else queue.SimpleQueue()
-        self._queue = pieces
+        self._queue: queue.Queue[_Piece[_T]] = queue.Queue(read_ahead)
         try:
             start_thread(name, self._run)
         except RuntimeError as problem:

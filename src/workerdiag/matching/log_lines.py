@@ -327,9 +327,10 @@ def infer_years(matches: Sequence[Match]) -> list[Match]:
 
 def _in_nearest_year(match: Match, known: Sequence[float], years: Sequence[int]) -> Match:
     times = []
-    for year in years if match.when is not None else ():
+    moment = datetime.fromtimestamp(match.when, tz=UTC) if match.when is not None else None
+    for year in years if moment is not None else ():
         with suppress(ValueError):  # 29 February
-            times.append(datetime.fromtimestamp(match.when, tz=UTC).replace(year=year).timestamp())
+            times.append(moment.replace(year=year).timestamp())
     nearest = min(times, key=lambda when: _nearest_time_s(when, known), default=match.when)
     return evolve(match, when=nearest, year_assumed=False)
 

@@ -173,7 +173,6 @@ class LogRecord:
     _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
     #: Line numbers, counted from 1, once they were requested.
     numbers: Sequence[int] = field(default=(), init=False)
-    _excerpts: dict[tuple[int, int], LogExcerpt] = field(factory=dict, init=False)
 
     @property
     def heading(self) -> str:
@@ -233,12 +232,8 @@ class LogRecord:
 
     def excerpt(self, first: int, last: int) -> LogExcerpt:
         """Return its numbered lines *first* to *last*, with a few lines of the log before and after them."""
-        key = (first, last)
-        if key not in self._excerpts:
-            window, line = self.window, self.numbers[first]
-            places = self.line_offsets[first], self.line_offsets[last]
-            self._excerpts[key] = message_excerpt(window.data, window.base, *places, line)
-        return self._excerpts[key]
+        places = self.line_offsets[first], self.line_offsets[last]
+        return message_excerpt(self.window.data, self.window.base, *places, self.numbers[first])
 
 
 def follows(data: bytes, at: int, text: bytes) -> bool:

@@ -53,8 +53,8 @@ class LogScan:
         #: Absolute offsets of the first byte held, and of the first byte not yet searched.
         self._base = 0
         self._done = 0
-        #: Newlines before the first byte held.
-        self._newlines = 0
+        #: Newlines before the first byte held, and before the end of the last one.
+        self._newlines = self._total = 0
         #: Of each sign; those that follow a text (`Landmark.follows`) apart from the others.
         self._kept: dict[tuple[tuple[str, str], bool], KeptMatches] = {}
         self._prefilter = LogPrefilter(table.literals, table.texts)
@@ -70,6 +70,7 @@ class LogScan:
         self._settle()
 
     def _take(self, chunks: Sequence[LogChunk]) -> None:
+        self._total += sum(chunk.newline_count for chunk in chunks)
         self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
 
     def skip_to(self, line: int) -> None:
@@ -79,7 +80,7 @@ class LogScan:
         self._settle()
         self._data = b""
         self._base = self._done = end + (end > 0)  # the gap counts as one byte
-        self._newlines = line - 1
+        self._newlines = self._total = line - 1
 
     def finish(self, chunks: Sequence[LogChunk]) -> Iterator[Match]:
         """Search the rest with the last *chunks*, and yield all matches in order."""
@@ -190,7 +191,7 @@ class LogScan:
         return hit.match(self.like)
 
     def _forget(self, count: int) -> None:
-        self._newlines += self._data.count(b"\n", 0, count)
+        self._newlines = self._total - self._data.count(b"\n", count)
         self._data = self._data[count:]
         self._base += count
         base = None if self._tail is None else self._tail.base

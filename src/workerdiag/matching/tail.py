@@ -238,10 +238,9 @@ class TailBuffer:
 
     def finish(self) -> list[PatternHit]:
         """Return the last hits in the text."""
-        search = self._search(set(self.saturated))
-        search.search((*self._take_messages(), *self._blocks))
+        found = self._last_hits((*self._take_messages(), *self._blocks), set(self.saturated))
         self._blocks = []
-        return search.found
+        return found
 
     def _evict(self) -> list[PatternHit]:
         """Evict the oldest blocks. Returns their hits that may be among the last of their sign."""
@@ -251,73 +250,55 @@ class TailBuffer:
             gone += 1
         old, self._blocks = self._blocks[:gone], self._blocks[gone:]
         there = set[str]().union(*(block.texts() for block in old)) & self.saturated
-        search = self._search({each for each in there if not self._sure.are_enough(each, self._blocks)})
-        search.cut_out = []
-        search.search(old)
-        self._messages += reversed(search.cut_out)
-        self._message_bytes += sum(len(each.window.data) for each in search.cut_out)
+        cut_out: list[TailBlock] = []
+        wanted = {each for each in there if not self._sure.are_enough(each, self._blocks)}
+        found = self._last_hits(old, wanted, cut_out)
+        self._messages += reversed(cut_out)
+        self._message_bytes += sum(len(each.window.data) for each in cut_out)
         if self._message_bytes <= MAX_MESSAGE_BYTES:
-            return search.found
-        again = self._search(set(self.saturated))
-        again.search(self._take_messages())
-        return search.found + again.found
+            return found
+        return found + self._last_hits(self._take_messages(), set(self.saturated))
 
     def _take_messages(self) -> list[TailBlock]:
         taken, self._messages, self._message_bytes = self._messages, [], 0
         return taken
 
-    def _search(self, wanted: set[str]) -> _LastHits:
-        return _LastHits(self.table, self.work, self.run, wanted)
+    def _last_hits(
+        self, blocks: Sequence[TailBlock], wanted: set[str], cut_out: list[TailBlock] | None = None
+    ) -> list[PatternHit]:
+        """Return the last hits of the patterns *wanted* in the ordered *blocks*, from the end backwards.
 
-
-@define
-class _LastHits:
-    """A search for the last hits of some patterns, from the end of a text backwards."""
-
-    table: PatternTable
-    work: SearchWork
-    run: Callable[[str, LogRecord], Iterable[PatternHit]]
-    #: The patterns that are still wanted.
-    wanted: set[str]
-    found: list[PatternHit] = field(factory=list)
-    #: Messages that are cut out instead of being searched, if possible.
-    cut_out: list[TailBlock] | None = None
-    _counts: defaultdict[str, Counter[tuple[str, str]]] = field(factory=lambda: defaultdict(Counter))
-
-    def search(self, blocks: Sequence[TailBlock]) -> None:
-        """Search the ordered *blocks* from the last to the first."""
-        for block in reversed(blocks):
-            if not self.wanted:
-                break
-            self._search_block(block)
-
-    def _search_block(self, block: TailBlock) -> None:
-        for candidates in block.candidates_from_end(self.wanted):
-            for candidate in reversed(candidates):
-                if not self.work.has_time():
-                    self.work.late_bytes += candidate.at - block.begin
-                    return
-                self._look_at(candidate, block)
-            if not self.wanted:
-                return
-
-    def _look_at(self, candidate: Candidate, block: TailBlock) -> None:
-        if self.wanted.isdisjoint(candidate.texts):
-            return
-        texts = [text for text in candidate.narrow(self.table, self.work) if text in self.wanted]
-        if not texts:
-            return
-        if self.cut_out is not None and (message := block.message(candidate, self.work)) is not None:
-            self.cut_out.append(message)
-            return
-        record = candidate.record_in(block.window)
-        for text in texts:
-            if text in record.tried:
+        Messages are added to *cut_out* instead of being searched, if possible.
+        """
+        found: list[PatternHit] = []
+        counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        for candidate, block in self._candidates_from_end(blocks, wanted):
+            texts = [text for text in candidate.narrow(self.table, self.work) if text in wanted]
+            if not texts:
                 continue
-            hits = list(self.run(text, record))
-            counts = self._counts[text]
-            counts.update(hit.wanted.key for hit in hits)
-            self.found += hits
-            owners = self.table.owners(text)
-            if all(counts[each.key] >= each.kept_per_end for each in owners):
-                self.wanted.remove(text)
+            if cut_out is not None and (message := block.message(candidate, self.work)) is not None:
+                cut_out.append(message)
+                continue
+            record = candidate.record_in(block.window)
+            for text in texts:
+                hits = list(self.run(text, record)) if text not in record.tried else []
+                counts[text].update(hit.wanted.key for hit in hits)
+                found += hits
+                if all(counts[text][each.key] >= each.kept_per_end for each in self.table.owners(text)):
+                    wanted.remove(text)
+        return found
+
+    def _candidates_from_end(
+        self, blocks: Sequence[TailBlock], wanted: set[str]
+    ) -> Iterator[tuple[Candidate, TailBlock]]:
+        """Yield the candidates of the patterns that are still *wanted*, the last first, while there is time."""
+        for block in reversed(blocks):
+            for candidates in block.candidates_from_end(wanted) if wanted else ():
+                for candidate in reversed(candidates):
+                    if not self.work.has_time():
+                        self.work.late_bytes += candidate.at - block.begin
+                        break
+                    if not wanted.isdisjoint(candidate.texts):
+                        yield candidate, block
+                if not wanted or self.work.is_late:
+                    break

@@ -75,13 +75,9 @@ def user_lines(stacks: str) -> dict[int, CodeLine]:
 
 
 def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> DeathReport:
-    """The report of one death, cut to 64 KiB.
+    """The report of one death from its box, if found, and *facts* that override those of the box; cut to 64 KiB.
 
-    Args:
-        kind: Who reports.
-        box: The victim's box, if found. Its worker address takes precedence, because a nanny learns the
-            address late and has that of the previous worker until then.
-        facts: Other fields of the report; values other than None override those of the box.
+    The worker's address is the box's: a nanny learns it late and has that of the previous worker until then.
     """
     content = {} if box is None else _box_facts(box)
     content |= {name: value for name, value in facts.items() if value is not None}

@@ -180,18 +180,10 @@ class DeathWatch:
         most_bytes: int = MAX_ANSWER_BYTES,
         lookback_s: float | None = None,
     ) -> dict[str, object]:
-        """The deaths after a given change, at once if there are any, else after at most *wait_s* seconds.
+        """A `WatchAnswer` as plain data: the deaths after the change *since* of this *epoch*, all of another one.
 
-        Args:
-            since: Number of the last change that the client has.
-            epoch: Start of the recorder that counted it; after a restart, all deaths are sent.
-            wait_s: Longest wait in seconds, at most 60.
-            most: Largest number of deaths, at most 100.
-            most_bytes: Largest size of the answer, at most 128 KiB; one death is always sent.
-            lookback_s: Skip deaths noticed more seconds ago than this; None skips none.
-
-        Returns:
-            A `WatchAnswer` as plain data.
+        It comes at once if there are any, else after at most *wait_s* seconds (60). At most 100 deaths and 128 KiB
+        are answered, one death always; none that was noticed more than *lookback_s* seconds ago.
         """
         first = int(since) if epoch == self._epoch else 0
         deadline = Deadline.after(min(float(wait_s), MAX_WAIT_S))

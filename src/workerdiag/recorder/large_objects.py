@@ -57,9 +57,7 @@ _MAX_CACHED, _MAX_COLUMNS = 50_000, 200
 def largest_objects(tasks: Mapping[int, object], held_bytes: int) -> tuple[list[dict[str, object]], bool]:
     """The largest objects as plain `HeldObject`, and whether there was time to look at all.
 
-    Args:
-        tasks: The key of the task that runs, by thread.
-        held_bytes: What the process holds; an object with a small share of it is not told of.
+    *tasks* has the key of the task that runs, by thread; an object with 2% of *held_bytes* is large.
     """
     census = _Census(int(held_bytes * 0.02), monotonic() + BUDGET_S)
     frames = frames_by_thread()
@@ -180,7 +178,7 @@ class _Sizer:
         self._looks_left = 1000
         self._seen: set[int] = set()
 
-    def of(self, value: object, depth: int = 0) -> int:
+    def of(self, value: Any, depth: int = 0) -> int:
         """Its size, at this depth in the object."""
         value = _owner(value)
         kind = type(value)
@@ -237,7 +235,7 @@ def _owner(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _measure_for(kind: type) -> Callable[[_Sizer, Any, int], int]:
+def _measure_for(kind: type[Any]) -> Callable[[_Sizer, Any, int], int]:
     for base in kind.__mro__:
         measure = _MEASURES.get(base) or _OF_LIBRARIES.get((base.__module__.partition(".")[0], base.__name__))
         if measure is not None:
@@ -245,11 +243,11 @@ def _measure_for(kind: type) -> Callable[[_Sizer, Any, int], int]:
     return _object_bytes
 
 
-def _is_measured(value: object) -> bool:
+def _is_measured(value: Any) -> bool:
     return type(value) in _PLAIN or _measure_for(type(value)) is not _object_bytes
 
 
-def _attributes(value: object) -> dict[str, object]:
+def _attributes(value: Any) -> dict[str, object]:
     """What an object has in its dictionary and its slots; properties are left alone."""
     found: dict[str, object] = {}
     with suppress(AttributeError):
@@ -261,7 +259,7 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 @lru_cache(maxsize=256)
-def _slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
+def _slots_of(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
     """Name and descriptor of what a class has in slots."""
     names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
     slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)
@@ -372,7 +370,7 @@ def _container_kind(value: object) -> Any:
 
 def _count(value: object) -> int | None:
     """The number of elements of a container of Python's own."""
-    kind = dict if issubclass(type(value), dict) else _container_kind(value)
+    kind: Any = dict if issubclass(type(value), dict) else _container_kind(value)
     return None if kind is None else int(kind.__len__(value))
 
 

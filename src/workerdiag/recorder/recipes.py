@@ -96,15 +96,9 @@ class Recipes:
     async def answer(
         self, about: Collection[str] = (), tasks: Collection[str] = (), most_bytes: int = MAX_BYTES
     ) -> dict[str, object]:
-        """The recipe of the deaths in question, or else of the last one.
+        """A `RecipeAnswer` as plain data, and under ``recipe`` the pickled steps by key, if they are small enough.
 
-        Args:
-            about: Addresses of workers.
-            tasks: Keys of tasks that Dask gave up on.
-            most_bytes: Largest size of the pickle, which is left out if it is larger.
-
-        Returns:
-            A `RecipeAnswer` as plain data, and under ``recipe`` the pickled steps by key.
+        It is about these workers, by address, or those of these tasks, which Dask gave up on, or the last death.
         """
         chosen = self._chosen(set(about), set(map(str, tasks)))
         return await asyncio.to_thread(_answer, chosen, min(int(most_bytes), 2 * MAX_BYTES))

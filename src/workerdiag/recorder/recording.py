@@ -108,13 +108,7 @@ _T = TypeVar("_T")
 
 
 def worker_identity(worker: Worker) -> Mapping[str, str]:
-    """Who a worker is and where it runs, as text; what is not known is left out.
-
-    ``worker``, ``name``, ``nanny`` (addresses and name), ``nanny_pid`` and ``nanny_started_ms`` (its
-    parent, if that is a nanny), ``scheduler``, ``threads``, ``local_directory``, ``dask``,
-    ``distributed``, ``memory_spill`` and ``memory_pause`` (shares of the memory limit), ``cgroup``,
-    ``container``, ``job`` and ``pod``.
-    """
+    """Who a worker is and where it runs, as text by the names of docs/black-box.md; unknown parts are left out."""
     from dask import __version__ as of_dask  # type: ignore[attr-defined]
     from distributed import __version__ as of_distributed  # type: ignore[attr-defined]
 

@@ -121,16 +121,10 @@ class _Computation:
 
 
 class RescueMemoryDeaths(SchedulerPlugin):
-    """Saves work whose workers die for memory; registered by `workerdiag.rescue` or by the preload of that name.
+    """Saves work whose workers die for memory; registered by `workerdiag.rescue`, which says what the options are.
 
     It acts on deaths that are proven to be for memory: the nanny says so, or the kernel's own counter does.
-
-    Args:
-        threads: How many tasks a worker may run at once after such a death.
-        most_memory_bytes: The memory that one bigger worker may have; None: none is asked for.
-        deadline_s: The longest time that work may wait for a bigger worker, or stand still after a death.
-        dry_run: Only say what would be done.
-        asked_by: Who starts bigger workers: stands in each act.
+    *asked_by* says who starts bigger workers, and stands in each act.
     """
 
     name = PLUGIN_NAME

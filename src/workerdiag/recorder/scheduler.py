@@ -171,17 +171,11 @@ class RecorderScheduler(SchedulerPlugin):
         most_bytes: int = 2**20,
         wait_s: float = 0.0,
     ) -> dict[str, object]:
-        """The requested deaths, those of the same tasks, and unexpected ones of the 15 minutes before.
+        """A `DeathsAnswer` as plain data: the deaths in question, of the same tasks, and of the 15 minutes before.
 
-        Args:
-            about: Addresses of workers; if empty, the latest deaths.
-            tasks: Keys of tasks that Dask gave up on.
-            most: Largest number of deaths, at most 100.
-            most_bytes: Largest size of the answer, at most 4 MiB; boxes are omitted first.
-            wait_s: How long to wait for nannies that are about to report, at most 2 seconds.
-
-        Returns:
-            A `DeathsAnswer` as plain data.
+        They are those of the workers *about*, or the latest ones, and of the *tasks* that Dask gave up on. At most
+        100 deaths and 4 MiB are answered; boxes are omitted first. It waits at most *wait_s* seconds (2) for
+        nannies that are about to report.
         """
         deadline = Deadline.after(min(float(wait_s), 2.0))
         while any(map(self._is_report_due, self._ring)) and not deadline.is_over:

@@ -39,7 +39,7 @@ class RecordedDeath:
 
     @identities.default
     def _identities(self) -> tuple[DeathIdentity, ...]:
-        return tuple(map(DeathIdentity.of, filter(None, (self.record, self.report))))
+        return tuple(DeathIdentity.of(each) for each in (self.record, self.report) if each is not None)
 
     @identity.default
     def _identity(self) -> DeathIdentity:

@@ -63,14 +63,10 @@ class BoxWriter:
     def create(
         cls, directory: Path | str, *, size_bytes: int = layout.DEFAULT_BYTES, slots: int = 16, **identity: str
     ) -> BoxWriter:
-        """A new box of this process in *directory*, with room for *slots* threads (1 to 256).
+        """A new box of this process in *directory*, with room for *slots* threads (1 to 256), of at most 4 MiB.
 
-        *identity* is added to what the process knows of itself (see docs/black-box.md for the names).
-        The size is raised to what the slots need, and is at most 4 MiB.
-
-        Raises:
-            OSError: The disk is full, read-only or of a kind that cannot keep room. Nothing is left
-                behind; the worker runs without a box.
+        *identity* is added to what the process knows of itself. Raises OSError if the disk is full, read-only or of
+        a kind that cannot keep room: nothing is left behind, and the worker runs without a box.
         """
         known = {**process_identity(), "workerdiag": __version__, **identity}
         slots = min(max(slots, 1), layout.MAX_SLOTS)
