@@ -32,7 +32,6 @@ PRIMITIVES: Mapping[object, str] = {
     bool: "boolean",
     types.NoneType: "null",
 }
-_MAX_INTEGER = 2**63
 
 
 def strict_converter(keys: Keys, *, with_places: bool = True) -> Converter:
@@ -156,7 +155,7 @@ def _exact_type(expected: type) -> Callable[[object, object], object]:
     def hook(value: object, _: object) -> object:
         if type(value) is not expected:
             raise TypeError(f"expected {PRIMITIVES[expected]}, got {quote_value(value)}")
-        if isinstance(value, int) and abs(value) >= _MAX_INTEGER:
+        if isinstance(value, int) and abs(value) >= 2**63:
             raise TypeError("expected an integer of at most 64 bits")
         return value
 

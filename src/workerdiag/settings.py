@@ -60,7 +60,6 @@ _KINDS: Final = {
 _URL: Final = re.compile(r"https?://[^/]")
 #: Variables that move Dask's configuration, or hand all of it over (dask/config.py, 2024.8.1 to 2026.8.0).
 _DASK_VARIABLES: Final = ("DASK_CONFIG", "DASK_ROOT_CONFIG", "DASK_INTERNAL_INHERIT_CONFIG")
-_OWN_VARIABLE: Final = f"DASK_{ROOT.upper()}__"
 #: Our name outside a comment.
 _MENTION: Final = re.compile(rb"^[^#\n]*\bworkerdiag\b", re.MULTILINE)
 _NOTHING: Final = object()
@@ -107,7 +106,7 @@ def shipped_text(name: str) -> str:
 @cache
 def _is_mentioned() -> bool:
     """Whether a variable or a file that Dask reads (``dask.config._get_paths``) may say something about us."""
-    if any(name.upper().startswith(_OWN_VARIABLE) or name in _DASK_VARIABLES for name in os.environ):
+    if any(name.upper().startswith(f"DASK_{ROOT.upper()}__") or name in _DASK_VARIABLES for name in os.environ):
         return True
     etc = ("/etc/dask", *(f"{prefix}/etc/dask" for prefix in {sys.prefix, *site.PREFIXES}))
     for folder in (*map(Path, etc), Path("~/.config/dask").expanduser()):

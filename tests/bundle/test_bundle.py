@@ -156,7 +156,7 @@ def test_of_a_long_log_the_telling_lines_are_kept_with_their_numbers(tmp_path):
     assert sum(len(part.data) for part in log.parts) < 320 * 1024 < log.read_bytes
     for part in log.parts:
         kept = part.data.decode().splitlines(keepends=True)
-        assert kept == lines[part.first_line - 1 : part.first_line - 1 + len(kept)]
+        assert kept == lines[part.line - 1 : part.line - 1 + len(kept)]
 
 
 @pytest.mark.slow

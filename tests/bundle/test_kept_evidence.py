@@ -102,7 +102,7 @@ def test_each_part_is_of_the_log_at_its_line(texts, cuts):
     assert kept_log.read_bytes == len(log)
     assert sum(len(part.data) for part in kept_log.parts) <= min(len(log), MOST_BYTES)
     for part in kept_log.parts:
-        line_start = starts[part.first_line - 1]
+        line_start = starts[part.line - 1]
         at = log.index(part.data, max(behind, line_start))
         assert at == line_start or log.find(b"\n", line_start, at) < 0
         behind = at + len(part.data)

@@ -43,7 +43,6 @@ DIAGNOSIS = "diagnosis.json"
 EVIDENCE = "evidence.json"
 VERSIONS = "versions.json"
 CONFIGURATION = "configuration.json"
-LOG = "logs/{number:04}.txt"
 
 #: Value of ``kind`` for a log in ``evidence.json``; every other one is the name of an evidence class.
 LOG_KIND = "Log"
@@ -64,8 +63,6 @@ MAX_PARTS = 10_000
 
 #: Takes out what must not leave.
 Hide = Callable[[Any], Any]
-#: Every file has this time: the same content makes the same bytes.
-_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_bundle(
@@ -118,7 +115,7 @@ def _evidence_files(kept_evidence: KeptEvidence, hide: Hide) -> tuple[dict[str, 
         if not isinstance(item, KeptLog):
             plain.append(hide(piece_to_dict(item)))
             continue
-        name = LOG.format(number=len(logs) + 1)
+        name = f"logs/{len(logs) + 1:04}.txt"
         texts = [hide(part.data) for part in item.parts]
         logs.append((name, _text_with_cut_lines(item, texts)))
         plain.append(hide(_log_to_dict(item, name, [len(each) for each in texts])))
@@ -149,7 +146,7 @@ def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 for member, content in contents:
-                    info = zipfile.ZipInfo(member, date_time=_TIME)
+                    info = zipfile.ZipInfo(member, date_time=(1980, 1, 1, 0, 0, 0))
                     info.compress_type = zipfile.ZIP_DEFLATED
                     info.external_attr = 0o600 << 16  # readable by its owner
                     info.create_system = 3  # Unix, on every system, so that the bytes are the same

@@ -1,8 +1,7 @@
 """Candidates: places in a block that deserve a closer look, with the patterns to try there.
 
-Most lines that distributed writes are complete messages, and most of those that contain a pattern's literal
-do not match the pattern. The bytes alone identify such a line, and the report of a failed task: it is
-searched without assembling the message.
+Most lines that distributed writes are complete messages, and most with a pattern's literal do not match. The bytes
+alone identify such a line, and the report of a failed task: it is searched without assembling the message.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 
-#: How worker.py reports a failed task, in every release.
-_TASK_FAILED = "compute failed"
 #: Lines of a traceback that do not say what happened.
 _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
@@ -64,7 +62,7 @@ class PatternHit(NamedTuple):
             when=timed.when,
             year_assumed=timed.year_assumed,
             identity=_process_identity(captures, line, like.identity),
-            in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
+            in_task=record.header is not None and record.text[:20].lstrip().lower().startswith("compute failed"),
         )
 
     def excerpt(self) -> LogExcerpt:

@@ -322,15 +322,14 @@ def infer_years(matches: Sequence[Match]) -> list[Match]:
     if not known:
         return list(matches)
     years = sorted({datetime.fromtimestamp(when, tz=UTC).year + more for when in known for more in (-1, 0, 1)})
-    return [_in_nearest_year(each, known, years) if each.year_assumed else each for each in matches]
+    return [_in_nearest_year(each, known, years) if each.year_assumed and each.when else each for each in matches]
 
 
 def _in_nearest_year(match: Match, known: Sequence[float], years: Sequence[int]) -> Match:
     times = []
-    moment = datetime.fromtimestamp(match.when, tz=UTC) if match.when is not None else None
-    for year in years if moment is not None else ():
+    for year in years:
         with suppress(ValueError):  # 29 February
-            times.append(moment.replace(year=year).timestamp())
+            times.append(datetime.fromtimestamp(match.when or 0.0, tz=UTC).replace(year=year).timestamp())
     nearest = min(times, key=lambda when: _nearest_time_s(when, known), default=match.when)
     return evolve(match, when=nearest, year_assumed=False)
 

@@ -1,9 +1,7 @@
 """The only access to the regex engine, so that it can be replaced, and the bound on its work.
 
-RE2 (google-re2) runs in time linear in the text, as untrusted logs require. Without its wheel, Python's
-``re`` is used, on short texts only. The work on one log is a fixed amount for each of its bytes: ordinary logs
-use a small part of it, a text made of nothing but literals of rules exhausts it. What is skipped then is counted,
-so that the report can say so.
+RE2 (google-re2) runs in time linear in the text, as untrusted logs require. Without its wheel, Python's ``re`` is
+used, on short texts only. What is skipped for want of time is counted, so that the report can say so.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ _LOGGED_RECORD = re.compile(
     rb"""((?:(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')\s*+)++),?\s*[\])]""",
     re.DOTALL,
 )
-_OPENING = (b"{", b"[", b"(")
 #: Beginning of the text of a record with a time.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
 #: The text between records of one list.
@@ -135,7 +134,7 @@ def _line_columns(line: bytes) -> int:
 
 def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
     """Return the numbered lines of all records, the oldest of each worker first; None if there are none."""
-    if not data.lstrip().startswith(_OPENING):
+    if not data.lstrip().startswith((b"{", b"[", b"(")):
         return None
     lines: list[tuple[int, bytes]] = []
     for records in _lists(data):

@@ -1,8 +1,8 @@
 """The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
 
-Prefilter hits become candidates, then confirmed matches. They depend on the text alone, not on how it is cut into
-chunks. Of a saturated pattern only the first and last matches are kept, but every death counts: the reports
-between them are counted by the bytes of their messages, up to a stop request: which ends it was for is unknown.
+Matches depend on the text alone, not on how it is cut into chunks. Of a saturated pattern only the first and last
+are kept, but every death counts: the reports between them are counted by the bytes of their messages, up to a stop
+request: which ends it was for is unknown.
 """
 
 from __future__ import annotations

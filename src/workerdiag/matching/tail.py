@@ -1,8 +1,7 @@
 """The latest blocks of a log, for finding the last matches of saturated patterns when needed.
 
-A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come, and of
-the rest only the last are wanted. So later blocks wait here, and messages that certainly match, by their bytes
-alone, are counted without becoming a `Match`.
+The first matches are confirmed as they come, and of the rest only the last are wanted. So later blocks wait here,
+and messages that certainly match, by their bytes alone, are counted without becoming a `Match`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import gc
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -26,7 +26,7 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, cast
 
 from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.recorder.internals import frames_by_thread
@@ -188,7 +188,7 @@ class _Sizer:
             return 0
         self._seen.add(id(value))
         self._looks_left -= 1
-        return _measure_for(kind)(self, value, depth)
+        return _measure_for(cast("Hashable", kind))(self, value, depth)
 
     def elements(self, sample: Sequence[object], count: int, depth: int) -> int:
         """The size of *count* elements from a few; where most of these are one object, the others are too."""
@@ -235,7 +235,7 @@ def _owner(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _measure_for(kind: type[Any]) -> Callable[[_Sizer, Any, int], int]:
+def _measure_for(kind: Any) -> Callable[[_Sizer, Any, int], int]:
     for base in kind.__mro__:
         measure = _MEASURES.get(base) or _OF_LIBRARIES.get((base.__module__.partition(".")[0], base.__name__))
         if measure is not None:
@@ -244,7 +244,7 @@ def _measure_for(kind: type[Any]) -> Callable[[_Sizer, Any, int], int]:
 
 
 def _is_measured(value: Any) -> bool:
-    return type(value) in _PLAIN or _measure_for(type(value)) is not _object_bytes
+    return type(value) in _PLAIN or _measure_for(cast("Hashable", type(value))) is not _object_bytes
 
 
 def _attributes(value: Any) -> dict[str, object]:
@@ -252,14 +252,14 @@ def _attributes(value: Any) -> dict[str, object]:
     found: dict[str, object] = {}
     with suppress(AttributeError):
         found.update(islice(dict.items(object.__getattribute__(value, "__dict__")), _MAX_ATTRIBUTES))
-    for name, slot in _slots_of(type(value)):
+    for name, slot in _slots_of(cast("Hashable", type(value))):
         with suppress(AttributeError):
             found[name] = slot.__get__(value)
     return found
 
 
 @lru_cache(maxsize=256)
-def _slots_of(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+def _slots_of(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Name and descriptor of what a class has in slots."""
     names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
     slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)

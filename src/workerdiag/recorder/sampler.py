@@ -1,7 +1,6 @@
 """Samples a worker's memory: each second, more often while it rises, and what holds it near its limit.
 
-All is read in one thread beside those of the worker's tasks, which has the GIL for some hundredths of a
-millisecond each time that it looks.
+One thread reads all, beside those of the tasks, and has the GIL for some hundredths of a millisecond each time.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from mmap import PAGESIZE
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from workerdiag.recorder.box.writer import BoxWriter
 
 PERIOD_S = 1.0
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 #: Seconds between two looks at the memory: as memory is far from its limit, as it is near, and as it rises.
 _FAR_S, _NEAR_S, _RISING_S = 0.25, 0.08, 0.01
@@ -105,12 +104,12 @@ class Sampler(threading.Thread):
         self._sample(self._memory.read())
         self._on_sample()
 
-    def _sample(self, process: ProcessBytes | None) -> None:
+    def _sample(self, process: ProcessBytes) -> None:
         held, spilled = internals.held_bytes(self._worker)
         group = self._group.memory_counters() if self._group is not None else None
         limit_bytes = self._worker.memory_manager.memory_limit
         self._box.sample(
-            process_rss_bytes=process.rss if process is not None else None,
+            process_rss_bytes=process.rss,
             managed_bytes=held,
             spilled_bytes=spilled,
             memory_limit_bytes=limit_bytes,
@@ -121,16 +120,16 @@ class Sampler(threading.Thread):
             open_files=self._files,
             open_files_limit=open_files_limit(),
             thread_count=threading.active_count(),
-            process_data_bytes=process.data if process is not None else None,
+            process_data_bytes=process.data,
         )
         limits = (limit_bytes, group.limit_bytes if group else None)
         self._limit_bytes = min((each for each in limits if each), default=None)
-        self._sampled = process or self._sampled
+        self._sampled = process
 
     def _look(self) -> float:
         """Sample if memory has risen, look for what holds it at each mark, and return when to look again."""
         limit, process, before = self._limit_bytes, self._memory.read(), self._looked
-        if limit is None or process is None:
+        if limit is None:
             return _FAR_S
         self._looked = process
         if process.rss - self._sampled.rss >= _STEP * limit or process.data - self._sampled.data >= _STEP * limit:
@@ -207,36 +206,25 @@ class ProcessMemory:
     """Reads the memory of this process, often (``man 5 proc``, statm); the file is open as long as this lives."""
 
     def __init__(self) -> None:
-        try:
-            self._file: io.FileIO | None = io.FileIO("/proc/self/statm")
-        except OSError:
-            self._file = None
+        self._file = io.FileIO("/proc/self/statm")
 
     def close(self) -> None:
         """Read no more."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
-    def read(self) -> ProcessBytes | None:
-        """What the process has now; None if not known."""
-        if self._file is None:
-            return None
+    def read(self) -> ProcessBytes:
+        """What the process has now."""
         pages = os.pread(self._file.fileno(), 200, 0).split()
-        return ProcessBytes(int(pages[1]) * _PAGE_BYTES, int(pages[5]) * _PAGE_BYTES)
+        return ProcessBytes(int(pages[1]) * PAGESIZE, int(pages[5]) * PAGESIZE)
 
 
-def open_files() -> int | None:
-    """File descriptors that this process has open; None if not known."""
-    try:
-        return sum(1 for _ in os.scandir("/proc/self/fd")) - 1  # without the one that lists
-    except OSError:
-        return None
+def open_files() -> int:
+    """File descriptors that this process has open."""
+    return sum(1 for _ in os.scandir("/proc/self/fd")) - 1  # without the one that lists
 
 
-def open_files_limit() -> int | None:
-    """File descriptors that this process may have open (``man 2 getrlimit``); None if not known."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def open_files_limit() -> int:
+    """File descriptors that this process may have open (``man 2 getrlimit``)."""
+    import resource  # Windows has none, and no boxes
+
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

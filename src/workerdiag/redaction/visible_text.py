@@ -25,7 +25,6 @@ _HIDDEN_CHARS = re.compile(f"{ESCAPES}|{_INVISIBLE}")
 _QUOTE = re.compile(
     r"[bBrRfFuU]{0,2}(?P<slashes>\\{0,16})(?P<quote>\"\"\"|'''|[\"'`]|&quot;|&#3[49];)|(?P<curly>[\u201c\u2018])"
 )
-_CURLY = {"\u201c": "\u201d", "\u2018": "\u2019"}
 _BRACKETS = re.compile(r"[\[\](){}\"']")
 #: What a quote ends at, and where one has to look closer.
 _ENDS = {each: re.compile(rf"{each}|[\r\n]") for each in (*"\"'`\u201d\u2019", "&quot;", "&#34;", "&#39;")}
@@ -52,7 +51,7 @@ def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:
         return None
     begin = opened.end()
     if curly := opened["curly"]:
-        end, width = _next_stop(_ENDS[_CURLY[curly]], text, begin), 1
+        end, width = _next_stop(_ENDS[{"\u201c": "\u201d", "\u2018": "\u2019"}[curly]], text, begin), 1
     elif len(opened["quote"]) == 3:
         end, width = text.find(opened["quote"], begin), 3
         end = end if end >= 0 else len(text)

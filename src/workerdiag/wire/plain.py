@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 #: Seconds since the epoch of year 5138; what is more is no time and no duration.
 _MAX_FLOAT = 1e11
-_MAX_INT = 2**63
 #: A name that somebody else gave is named so far.
-_NAME_CHARS = 50
 _BROKEN = object()
 
 #: Value and the list of dropped paths, to the value read.
@@ -125,7 +123,7 @@ def _read_part(reader: _Reader, value: object, place: object, dropped: list[str]
 
 
 def _path(place: object, rest: str) -> str:
-    start = f"[{place}]" if isinstance(place, int) else str(place)[:_NAME_CHARS]
+    start = f"[{place}]" if isinstance(place, int) else str(place)[:50]
     return f"{start}.{rest}" if rest and not rest.startswith("[") else f"{start}{rest}"
 
 
@@ -142,7 +140,7 @@ def _refuse(*_: object) -> None:
 
 def _read_int(value: object, *_: object) -> int:
     """All integers of the wire are counts, sizes or process ids."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_INT or value % 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63 or value % 1:
         raise BrokenValueError
     return int(value)
 

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,11 +126,7 @@ def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None)
 
 def find_orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
     """The boxes whose processes are gone, the latest first, at most 64. Those that cannot be read are left out."""
-    found: list[Path] = []
-    for path in find_boxes(folders):
-        if len(found) < MAX_RETAINED_BOXES and is_orphan(path):
-            found.append(path)
-    return tuple(found)
+    return tuple(islice(filter(is_orphan, find_boxes(folders)), MAX_RETAINED_BOXES))
 
 
 def is_orphan(path: Path, *, now: float | None = None) -> bool:
@@ -232,7 +229,7 @@ def _is_leftover(path: Path) -> bool:
 def _regular_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The regular files in a folder, as many as may be looked at; others may remove theirs meanwhile."""
     with suppress(OSError), os.scandir(folder) as entries:
-        for _, entry in zip(range(10_000), entries, strict=False):
+        for entry in islice(entries, 10_000):
             try:
                 about = entry.stat(follow_symlinks=False)
             except OSError:
