@@ -123,7 +123,6 @@ def _evidence_files(kept_evidence: KeptEvidence, hide: Hide) -> tuple[dict[str, 
 
 
 def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
-    """The text of a log, with a line for a person wherever lines were left out."""
     marked: list[bytes] = []
     following = 1
     for part, text in zip(log.parts, texts, strict=True):
@@ -269,8 +268,6 @@ def read_bundle(name: str, data: bytes) -> Bundle | None:
 
 
 class _BundleReader:
-    """One bundle, while it is read."""
-
     def __init__(self, name: str, archive: Archive) -> None:
         self._name = name
         self._archive = archive
@@ -297,7 +294,6 @@ class _BundleReader:
         return KeptEvidence(items=tuple(items), left_out=tuple(str(each)[:300] for each in notes))
 
     def texts(self, file: str) -> dict[str, str]:
-        """A file that holds names and values."""
         content = _parse_file(self._archive, file, _MAX_SMALL_BYTES)
         if not isinstance(content, dict):
             return {}
@@ -306,7 +302,6 @@ class _BundleReader:
         }
 
     def gaps(self, manifest: Mapping[str, object]) -> Iterator[Gap]:
-        """What could not be read."""
         problems = [*self._archive.problems[:5]]
         if self._malformed:
             problems.append(f"{self._malformed} pieces of evidence are malformed and were skipped")

@@ -84,7 +84,6 @@ class EvidenceTap:
             self._shrink_logs()
 
     def _shrink_logs(self) -> None:
-        """Keep less of each log, of the largest first, until there is room again."""
         texts = [text for _, text in self._settled]
         while self._text_bytes > (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
             texts.sort(key=lambda text: text.size_bytes, reverse=True)

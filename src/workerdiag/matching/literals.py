@@ -102,7 +102,6 @@ def _required_texts(
 
 
 def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
-    """Return all texts that *item* can match, if they are few and fixed."""
     op, value = item
     if op is sre.LITERAL:
         return frozenset({chr(value).lower()}) if _is_fixed(chr(value)) else None

@@ -1,9 +1,8 @@
 """The parser for one line of a log: prefixes of forwarders, time, logger, level, message.
 
-The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, preceded by a time since
-2022.3.0) and others seen in practice: see docs/how-it-works.md. Times name no time zone, so they are read as UTC;
-syslog names no year. Text that proves nothing is recognised too: guesses at a reason ("this could be caused by a
-segmentation fault or by excessive memory usage"), and the ends of programs that are not workers.
+The formats are those of distributed and others seen in practice: see docs/how-it-works.md. Times name no time zone,
+so they are read as UTC; syslog names no year. Text that proves nothing is recognised too: guesses at a reason, and
+the ends of programs that are not workers.
 """
 
 from __future__ import annotations

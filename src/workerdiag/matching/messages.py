@@ -114,7 +114,6 @@ class LineIndex:
         return None if newline < 0 and (not start or start - 1 > LONGEST_LINE) else newline + 1
 
     def _line_behind(self, start: int) -> int:
-        """Return the start of the line behind the one at *start*."""
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         if end >= 0:
             return end + 1
@@ -389,7 +388,6 @@ class LogWindow:
         return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
 
     def _assemble_record(self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int) -> LogRecord:
-        """Assemble the lines of one forwarder from *low* to *ceiling* or its next header."""
         if key in self._records:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)

@@ -154,7 +154,6 @@ class Pattern:
         return self._any().fullmatch(text) is not None
 
     def _any(self) -> Any:
-        """Return the compiled pattern for any text; it is compiled on first use."""
         if self._unicode is None:
             self._unicode = _compile_pattern(self.text)
         return self._unicode

@@ -117,7 +117,6 @@ def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tup
 
 
 def _begins_message(line: bytes) -> bool:
-    """Whether a line begins a message, or has the prefix of a forwarder."""
     parts = parse_line(line[:1000])
     return parts.is_header or bool(parts.forwarder) or not line.strip()
 

@@ -242,7 +242,6 @@ class Matcher:
         yield from log.finish(held)
 
     def _repaired_matches(self, scan: LogScan, lines: Sequence[tuple[int, bytes]]) -> Iterator[Match]:
-        """Yield the matches of the repaired text, with the line numbers of the original."""
         log = LogScan(self.table, scan.like, work=scan.work)
         for match in log.finish([evolve(scan.like, data=b"\n".join(line for _, line in lines))]):
             first, last, top = (

@@ -52,7 +52,6 @@ class SureTest:
         return found, is_sure
 
     def _passes(self, data: bytes, candidate: Candidate) -> bool:
-        """Whether the message of a candidate in the block *data* is a certain match."""
         if candidate.message is None or candidate.bounds is None:
             return False
         lowered = candidate.message.lower()

@@ -1,9 +1,8 @@
-"""Every private part of distributed that the recorder uses, each in one function.
+"""Every private part of distributed that the recorder, the watcher and client-side code use, each in one function.
 
-The watcher and client-side code use these functions too; `workerdiag.sources.internals` holds those for sources.
-If a release lacks the private part, the function returns None and the recorder omits that one fact.
-tests/lab/test_recorder_contract.py tests each function with every supported release (2024.8.1 to 2026.8.0).
-Public parts (plugins, preloads, events, periodic callbacks, logging) are used directly.
+`workerdiag.sources.internals` has those for sources. If a release lacks the part, the function returns None and
+that one fact is omitted. tests/lab/test_recorder_contract.py tests each with all supported releases, 2024.8.1 to
+2026.8.0.
 """
 
 from __future__ import annotations
@@ -143,9 +142,9 @@ def _watch_class(
 def watch_graphs(on_graph: Callable[[Any, FrameType], object], client: object = None) -> Undo | None:
     """Call *on_graph* with the client and the calling frame before a graph of collections goes to the scheduler.
 
-    ``Client._graph_to_futures`` (client.py) is the way of ``compute``, ``persist`` and ``get``; ``submit`` and
-    ``map`` take it too. Without a *client* it is watched for those that are not watched by themselves, later ones
-    too. Returns what ends that, or None.
+    ``Client._graph_to_futures`` (client.py) is the way of ``compute``, ``persist`` and ``get``, and of others.
+    Without a *client* all are watched, later ones too, that are not watched by themselves. Returns what ends that,
+    or None.
     """
     from distributed import Client
 
@@ -210,9 +209,8 @@ def open_clients() -> list[Any]:
 def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
     """Have *on_exit* called with the exit code of each worker process; returns what ends that, or None.
 
-    ``Nanny._on_worker_exit_sync`` (nanny.py) gets the code and drops it. A `WorkerProcess` keeps
-    the method that it was made with as ``on_exit``. A negative code is a signal; 255 is also what
-    is reported when the code could not be read (process.py).
+    ``Nanny._on_worker_exit_sync`` (nanny.py) gets the code and drops it; a `WorkerProcess` keeps it as ``on_exit``.
+    A negative code is a signal; 255 is also what is reported when the code could not be read (process.py).
     """
     active = True
 
@@ -444,9 +442,8 @@ def figures_reader() -> Callable[[Scheduler], dict[str, int]]:
 def closing_reader() -> Callable[[object], str | None]:
     """A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
 
-    ``Scheduler.close`` (scheduler.py) is given the reason, logs it at INFO, and keeps it nowhere else. The
-    last records of the log are in ``Server._deque_handler``; where it is silenced, the call that runs has the
-    reason. Nested, as the function for figures.
+    ``Scheduler.close`` (scheduler.py) is given the reason and logs it at INFO (``Server._deque_handler``); where
+    that is silenced, the call that runs has the reason. Nested, as the function for figures.
     """
 
     def reason_of_call() -> str:
@@ -486,11 +483,10 @@ def watch_threads(
 ) -> Callable[[], bool] | None:
     """Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
 
-    That dictionary has, by thread, the key of the task that runs there. The thread itself enters it
-    right before the task's function, and removes it right after (``_run_task``, or ``apply_function``
-    before 2025.1, and ``apply_function_actor`` in worker.py). A task that was already handed to a thread
-    holds the old dictionary, and enters and removes itself there. What ends the watch returns False as
-    long as a task holds the new one.
+    That dictionary has, by thread, the key of the task that runs there. The thread itself enters it right before
+    the task's function, and removes it right after (``_run_task`` and the like in worker.py). A task that was
+    handed to a thread before uses the old dictionary. What ends the watch returns False as long as a task holds the
+    new one.
     """
     old = getattr(worker, "active_threads", None)
     lock = getattr(worker, "active_threads_lock", None)
@@ -547,15 +543,11 @@ def watch_keys(worker: Any, keys: MutableSet[object]) -> Undo | None:
 
 
 def off_thread_location(worker: Any, key: object) -> tuple[int, str] | None:
-    """Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
+    """Where a task of ``Worker.active_keys`` runs that is in no thread of ``Worker.active_threads``, or None.
 
-    Returns thread and name: ``event loop``, or ``executor <name>`` with 0, as the thread is not known.
-    None for all other tasks; to be asked on the event loop. What ``Worker.execute`` goes by (worker.py):
-    whether the task is a coroutine, and whether the type of ``Worker.executors[<name>]``, with the name that
-    the task has as an annotation, is called ThreadPoolExecutor; any other is given the bare function.
-
-    Raises:
-        Exception: This release has it otherwise, and where the task runs is not known.
+    Returns thread and name: ``event loop``, or ``executor <name>`` with 0, as the thread is not known. To be asked
+    on the event loop. ``Worker.execute`` (worker.py) goes by whether the task is a coroutine, and whether the type
+    of its executor is called ThreadPoolExecutor. Raises anything where this release has it otherwise.
     """
     task = worker.state.tasks[key]
     spec = task.run_spec

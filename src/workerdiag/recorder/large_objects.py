@@ -101,7 +101,6 @@ class _Census:
             self.look_at_names(names)
 
     def look_at_names(self, names: Mapping[Any, object]) -> None:
-        """Look at what a module holds."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
@@ -115,7 +114,6 @@ class _Census:
                             self._look(f"{name}.{attribute}", held, module=module[:_NAME_CHARS])
 
     def _look(self, name: str, value: object, **where: object) -> None:
-        """Add an object if it is large and new."""
         value = _owner(value)
         if type(value) in _PLAIN or issubclass(type(value), _OPAQUE) or id(value) in self._seen:
             return
@@ -179,7 +177,6 @@ class _Sizer:
         self._seen: set[int] = set()
 
     def of(self, value: Any, depth: int = 0) -> int:
-        """Its size, at this depth in the object."""
         value = _owner(value)
         kind = type(value)
         if kind in _PLAIN:
@@ -260,7 +257,6 @@ def _attributes(value: Any) -> dict[str, object]:
 
 @lru_cache(maxsize=256)
 def _slots_of(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """Name and descriptor of what a class has in slots."""
     names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
     slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)
     return tuple(islice(slots, _MAX_ATTRIBUTES))
@@ -369,7 +365,6 @@ def _container_kind(value: object) -> Any:
 
 
 def _count(value: object) -> int | None:
-    """The number of elements of a container of Python's own."""
     kind: Any = dict if issubclass(type(value), dict) else _container_kind(value)
     return None if kind is None else int(kind.__len__(value))
 

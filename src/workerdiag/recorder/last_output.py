@@ -1,8 +1,7 @@
 """The last output of a dead worker's C libraries, without text that other processes wrote.
 
-All processes of a job may write into one file, or replace it: nannies, other workers, their children. Python's
-part of it is known better from black boxes; what is left counts as possibly this worker's only if nothing says
-that it is another's.
+All processes of a job may write into one file, or replace it. What Python wrote is known better from black boxes;
+the rest counts as possibly this worker's only if nothing says that it is another's.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
@@ -44,9 +44,8 @@ class NannyRecording(Recording):
         self._oom_kills_before: int | None = None
         self._pid: int | None = None
         self._asked_to_stop = False
-        self._undo_exits: Undo | None = None
-        self._undo_stop_requests: Undo | None = None
-        self._undo_memory_kills: Undo | None = None
+        #: By what is watched, what ends that.
+        self._undo: dict[Literal["exits", "memory-kills", "stop-requests"], Undo] = {}
         #: Which process the nanny ended last for its memory, when, and what it had then.
         self._last_look: tuple[int, float, dict[str, int]] | None = None
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
@@ -54,14 +53,16 @@ class NannyRecording(Recording):
     @property
     def is_recording(self) -> bool:
         """Whether exits are recorded."""
-        return self._undo_exits is not None
+        return "exits" in self._undo
 
     def start(self) -> None:
         """Watch the worker process, and report orphaned boxes."""
-        self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
-        if self._undo_exits is None:
+        if undo := internals.watch_exits(self._nanny, self._on_exit):
+            self._undo["exits"] = undo
+        else:
             self.lack("exit-status", "exit status: this release of distributed does not tell it")
-        self._undo_memory_kills = internals.watch_memory_kills(self._nanny, self._on_memory_kill)
+        if undo := internals.watch_memory_kills(self._nanny, self._on_memory_kill):
+            self._undo["memory-kills"] = undo
         self._tick()
         self._nanny.periodic_callbacks[PLUGIN_NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
@@ -69,10 +70,8 @@ class NannyRecording(Recording):
 
     def stop(self) -> None:
         """Stop watching and undo every change."""
-        for undo in (self._undo_exits, self._undo_stop_requests, self._undo_memory_kills):
-            if undo is not None:
-                undo()
-        self._undo_exits = self._undo_stop_requests = self._undo_memory_kills = None
+        while self._undo:
+            self._undo.popitem()[1]()
         self._ticks.stop()
         self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
         set_recording(self._nanny, None)
@@ -83,8 +82,10 @@ class NannyRecording(Recording):
             self._pid = pid
             self._asked_to_stop = False
             self._oom_kills_before = self._group.memory_counters().oom_kills if self._group is not None else None
-        if self._undo_stop_requests is None:
-            self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
+        if "stop-requests" not in self._undo and (
+            undo := internals.watch_stop_requests(self._nanny, self._on_stop_request)
+        ):
+            self._undo["stop-requests"] = undo
 
     def _on_stop_request(self) -> None:
         self._asked_to_stop = True

@@ -1,15 +1,8 @@
 """Switches the recorder on by configuration, one name for all processes of a cluster.
 
-::
-
-    distributed:
-      scheduler: {preload: [workerdiag.recorder.preload]}
-      nanny: {preload: [workerdiag.recorder.preload]}
-      worker: {preload: [workerdiag.recorder.preload]}
-
-Dask imports this module in every such process, and in the process of the command line; only `dask_setup`
-acts. The command ``dask worker`` gives its nannies the preloads of ``--preload-nanny`` alone, and not those
-of the configuration (cli/dask_worker.py, 2024.8.1 to 2026.8.0), so a worker also has its nanny record.
+Dask imports the module that ``distributed.scheduler.preload``, ``.nanny.preload`` and ``.worker.preload`` name in
+every such process, and in that of the command line; only `dask_setup` acts. The command ``dask worker`` gives its
+nannies the preloads of ``--preload-nanny`` alone (cli/dask_worker.py), so a worker also has its nanny record.
 """
 
 from __future__ import annotations

@@ -134,7 +134,6 @@ class Recipes:
 
 
 def _tasks_that_ran(scheduler: Scheduler, state: WorkerState, event: Reply) -> list[TaskState]:
-    """The tasks that probably ran, the likeliest first."""
     keys = islice(event.get("processing-tasks") or (), _MAX_CHOSEN_FROM)
     running = {task.key for task in state.executing}
     assigned = list(filter(None, map(scheduler.tasks.get, keys)))

@@ -82,8 +82,6 @@ class _Loss:
 
 @define(eq=False)
 class _Failing:
-    """A task that is about to fail, with the reason."""
-
     task: TaskState
     loss: _Loss
     reason: str
@@ -250,7 +248,6 @@ class RescueMemoryDeaths(SchedulerPlugin):
         self._on_memory_death(loss)
 
     def _on_memory_death(self, loss: _Loss) -> None:
-        """Act on a death that is proven to be for memory."""
         work = self._work
         work.last = loss
         if self._follower is None:
@@ -411,7 +408,6 @@ class RescueMemoryDeaths(SchedulerPlugin):
             self._take_back([task])
 
     async def _restore(self) -> None:
-        """Undo what is still in force, and begin anew."""
         work, self._work = self._work, _Computation()
         for lift in work.restricted.values():
             lift()

@@ -256,7 +256,6 @@ class RecorderScheduler(SchedulerPlugin):
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:
-        """Note, once for each part, that it is not recorded."""
         if part not in self.missing:
             self.missing[part] = why
             logger.warning("The flight recorder does without: %s", why)
@@ -442,7 +441,6 @@ def _suspicious_counts(scheduler: Scheduler, keys: Collection[Any]) -> dict[Any,
 
 
 def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
-    """The distinct keys as strings, up to the limit."""
     clipped: list[str] = []
     left = 16 * 1024
     for key in dict.fromkeys(map(_clipped_key, keys)):

@@ -1,8 +1,7 @@
 """The recorder in a worker, which writes a black box: last words, a sample each second, the running tasks.
 
-Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what C libraries
-print ("free(): invalid pointer") cannot be copied without taking it away from where it goes. Task containers are
-the hot path: they run in the worker's threads, twice for each task.
+Standard error is watched where Python writes to it: what C libraries print at the file descriptor cannot be copied
+without taking it away. Task containers are the hot path: they run in the worker's threads, twice for each task.
 """
 
 from __future__ import annotations

@@ -426,6 +426,5 @@ def _is_about_place(name: str, value: str) -> bool:
 
 
 def _is_header(name: str) -> bool:
-    """Whether it is a header whose value extends to the end of the line."""
     word = name.lower().rpartition("-")[2]
     return word in {"authorization", "cookie", "cookie2"}

@@ -264,7 +264,6 @@ INNER_HINTS = (
 
 
 def _token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
-    """The spans of the secret whose *prefix* stands at *at*, and of what belongs to it."""
     found = _token_shape(prefix).match(text, at)
     if found is None:
         return []
@@ -293,7 +292,6 @@ def _token_around(text: str, at: int) -> list[tuple[int, int]]:
 
 
 def _key_from(text: str, at: int) -> tuple[int, int] | None:
-    """The span of the key whose ``-----BEGIN`` is at *at*."""
     begins = _BEGINS.match(text, at)
     if begins is None:
         return None
@@ -351,7 +349,6 @@ def _userinfo_at(text: str, at: int, begin: int) -> tuple[int, list[tuple[int, i
 
 
 def _query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
-    """Where the query ends that begins with the question mark at *at*, and the values in it."""
     found = []
     while pair := _QUERY_VALUE.match(text, at):
         at = pair.end()

@@ -1,8 +1,7 @@
 """The process in which tasks are replayed. It is run as a file, and imports nothing of workerdiag.
 
-It gets the path of a job (JSON). First one process computes the inputs of all tasks and writes each task with its
-inputs to a file; then one process for each task reads that file and runs the task, as a worker would: in a thread,
-beside the thread of Dask's profiler. It answers in files, as the tasks may write to standard output.
+By its job (JSON) it computes the inputs of all tasks and writes each task with these to a file, or runs the task of
+one such file, as a worker would: in a thread, beside that of Dask's profiler. It answers in files.
 """
 
 from __future__ import annotations

@@ -76,8 +76,6 @@ def _no_replay(
 
 @frozen(kw_only=True)
 class _Run:
-    """How a process ended, and the last that it answered."""
-
     end: ReplayEnd
     exit_code: int | None
     answer: Mapping[str, Any]
@@ -98,7 +96,6 @@ class _Stage:
         }
 
     def prepare(self, recipe: bytes, data: bytes) -> _Run:
-        """Compute the inputs of all tasks."""
         places = {"recipe": recipe, "data": data}
         for name, part in places.items():
             (self._folder / name).write_bytes(part)
@@ -112,7 +109,6 @@ class _Stage:
         )
 
     def run(self, key: str, *, is_limited: bool, memray: str | None = None) -> ReplayedTask:
-        """Run one task, under the limit or not."""
         limit = self.content.limit_bytes if is_limited else None
         most = self.fraction * limit if limit is not None else None
         found = self._in_process(most_bytes=most, kind="run", path=self._paths[key], memray=memray)
@@ -190,7 +186,6 @@ class _Stage:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, with those that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -158,7 +158,6 @@ class _BoxDecoder:
         self.unreadable_parts: list[UnreadablePart] = []
 
     def identity(self) -> Mapping[str, str]:
-        """Who wrote it."""
         return next((each.texts for each in self.pair("identity", partial(_decode, "identity", _Identity))), {})
 
     def pair(self, name: RegionName, read: Callable[[Cell], T]) -> list[T]:
@@ -254,8 +253,6 @@ class _State:
 
 @frozen
 class _Write:
-    """The write that noted that a task begins."""
-
     slot: int
     number: int
 

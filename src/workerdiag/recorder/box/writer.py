@@ -1,9 +1,8 @@
 """Writes a black box: notes what a worker does, as it happens.
 
-The file is created reserved, locked and named, or not at all. It is mapped into memory, so a note is a copy of
-some bytes without a system call, and the kernel has it even if the process is killed the next instant. Nothing
-waits for a lock: each thread that runs tasks has its own slot, and `itertools.count`, whose ``next`` is atomic,
-assigns the places in rings.
+The file is created reserved, locked and named, or not at all, and mapped into memory: a note is a copy of some
+bytes without a system call, which the kernel has even if the process is killed the next instant. Nothing waits for
+a lock: each thread that runs tasks has its own slot, and `itertools.count` assigns the places in rings.
 """
 
 from __future__ import annotations
