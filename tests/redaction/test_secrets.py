@@ -20,10 +20,10 @@ from support.sample_secrets import KINDS
 from workerdiag import LogText
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.bundle.bundle_file import write_bundle
-from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
+from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.evidence import Event, Evidence, LogChunk, LogExcerpt
 from workerdiag.model.identity import Identity
 from workerdiag.redaction import secrets
 from workerdiag.redaction.objects import redact_object
@@ -189,9 +189,7 @@ def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
     )
     pieces = [of(kind, TEXT) for kind in typing.get_args(Evidence) if kind is not LogChunk]
     pieces.append(Event(topic="x", fields={"password": f"{SECRET} {SECRET}", TEXT: 1}))
-    log = KeptLog(
-        origin=TEXT, identity=Identity(name=TEXT), parts=(LogPart(first_line=1, data=f"{TEXT}\n".encode()),)
-    )
+    log = KeptLog(origin=TEXT, identity=Identity(name=TEXT), parts=(LogExcerpt(0, 1, f"{TEXT}\n".encode()),))
     path = write_bundle(
         of(Findings, TEXT), KeptEvidence(items=(*pieces, log), left_out=(TEXT,)), tmp_path / "death.zip"
     )

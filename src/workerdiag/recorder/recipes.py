@@ -156,7 +156,8 @@ def walk(recipe: Recipe, tasks: Collection[TaskState]) -> Iterator[None]:
                 new = [each for each in inputs if each.key not in seen]
                 seen.update([each.key for each in new])
                 ahead.extend(new)
-        yield
+        if ahead:
+            yield
 
 
 def _spec_bytes(spec: object) -> int:
