@@ -62,7 +62,7 @@ def test_of_many_points_the_extremes_of_each_column_stay():
     points = [(n / 9999, 1.0) for n in range(10_000)]
     points[5000] = (points[5000][0], 9.0)
     points[7000] = (points[7000][0], 0.0)
-    kept = thin(points, 100, lambda each: each[0], lambda each: each[1])
+    kept = thin(points, 100)
     assert len(kept) <= 400
     assert {points[0], points[5000], points[7000], points[-1]} <= set(kept)
     assert kept == sorted(kept)
@@ -71,7 +71,7 @@ def test_of_many_points_the_extremes_of_each_column_stay():
 def test_few_points_are_all_kept():
     """Nothing is thinned that can be told apart."""
     points = [(0.0, 1.0), (0.1, 2.0)]
-    assert thin(points, 100, lambda each: each[0], lambda each: each[1]) == points
+    assert thin(points, 100) == points
 
 
 def test_labels_of_lines_that_are_close_share_a_row_above_them():

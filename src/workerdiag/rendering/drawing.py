@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 from math import ceil, floor, isfinite, log2
-from typing import TypeVar
+from operator import itemgetter
 
 from attrs import frozen
 from markupsafe import Markup, escape
@@ -94,7 +94,6 @@ _TIME_STEPS = (
 _LABEL_GAP_PX = 3
 _DAY_S = 86_400
 _UNITS = (("d", _DAY_S), ("h", 3600), ("min", 60), ("s", 1))
-T = TypeVar("T")
 
 
 @frozen
@@ -137,27 +136,19 @@ def offset_text(seconds: float) -> str:
     return f"{sign}{round(size, 1):g} s"
 
 
-def thin(points: Sequence[T], columns: int, place: Callable[[T], float], value: Callable[[T], float]) -> list[T]:
+def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
     """The points that a line shows: the first, least, most and last in each column of pixels.
 
-    *place* gives a point's place from 0 to 1, *value* what the line shows; points are in the order of places.
+    Points are a place from 0 to 1 and a value, in the order of places.
     """
     if len(points) <= 2 * columns:
         return list(points)
-    kept: list[T] = []
-    for column in _columns(points, columns, place):
-        chosen = {0, len(column) - 1}
-        chosen.add(min(range(len(column)), key=lambda number: value(column[number])))
-        chosen.add(max(range(len(column)), key=lambda number: value(column[number])))
-        kept += [column[number] for number in sorted(chosen)]
+    kept = []
+    value = itemgetter(1)
+    for _, group in groupby(points, key=lambda point: min(columns - 1, int(point[0] * columns))):
+        column = list(group)
+        kept += sorted({column[0], min(column, key=value), max(column, key=value), column[-1]})
     return kept
-
-
-def _columns(points: Iterable[T], columns: int, place: Callable[[T], float]) -> list[list[T]]:
-    found: dict[int, list[T]] = {}
-    for each in points:
-        found.setdefault(min(columns - 1, int(place(each) * columns)), []).append(each)
-    return [found[number] for number in sorted(found)]
 
 
 def label_rows(lines: Sequence[float], height: float) -> list[tuple[float, tuple[int, ...]]]:
@@ -251,9 +242,9 @@ def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
     if worker and worker == group:
         yield Limit(label="worker and group limit", size_bytes=worker, kind="hard")
     else:
-        if group and group > 0:
+        if group:
             yield Limit(label="group limit", size_bytes=group, kind="hard")
-        if worker and worker > 0:
+        if worker:
             yield Limit(label="limit", size_bytes=worker, kind="hard")
     shares = (
         ("terminate", limits.terminate_fraction, "hard"),
@@ -261,7 +252,7 @@ def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
         ("spill", limits.spill_fraction, "soft"),
     )
     for name, share, kind in shares:
-        if share and worker and worker > 0:
+        if share and worker:
             yield Limit(label=f"{name} {share:.0%}", size_bytes=int(worker * share), kind=kind)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_o
 
 from attrs import NOTHING, Attribute, fields, has
 
-from workerdiag.errors import BadReportError, error_text
+from workerdiag.errors import BadReportError
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
 from workerdiag.serialization import PRIMITIVES, problem_lines, strict_converter
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
-#: Length of a text beyond which only the first mistake is reported, without its place: each takes some kB.
-_MAX_PLACED_CHARS = 64 * 1024
-_MAX_WHY_CHARS = 8 * 1024
 
 
 def document_schema(cls: type, *, title: str, number: int) -> Schema:
@@ -110,8 +107,13 @@ def _validator_schema(attribute: Attribute[object]) -> Schema:
 
 def to_dict(findings: Findings) -> dict[str, object]:
     """The findings as dictionaries, lists, text, numbers and None, with the key ``schema`` first."""
-    content: dict[str, object] = _findings_converter().unstructure(findings, unstructure_as=Findings)
-    return {"schema": JSON_SCHEMA} | content
+    return to_document(findings, Findings, JSON_SCHEMA)
+
+
+def to_document(value: object, cls: type, number: int) -> dict[str, object]:
+    """The value as an object of the class in plain values, with its shape's *number* under ``schema``, first."""
+    content: dict[str, object] = _converter(with_places=False).unstructure(value, unstructure_as=cls)
+    return {"schema": number} | content
 
 
 def to_json(findings: Findings) -> str:
@@ -129,11 +131,11 @@ def from_json(text: str) -> dict[str, Any]:
     found = content.pop("schema", None)
     if found != JSON_SCHEMA or isinstance(found, bool):
         raise BadReportError(f"this workerdiag reads schema {JSON_SCHEMA}, the text has {found!r}")
+    with_places = len(text) <= 64 * 1024  # each mistake that is noted takes some kB
     with guarded("reading a diagnosis") as reading:
-        findings = _findings_converter().structure(content, Findings)
-    if (problem := reading.problem) is not None:
-        why = error_text(problem) if len(text) > _MAX_PLACED_CHARS else "; ".join(_json_problems(content))
-        raise BadReportError(why[:_MAX_WHY_CHARS])
+        findings = _converter(with_places=with_places).structure(content, Findings)
+    if reading.problem is not None:
+        raise BadReportError("; ".join(problem_lines(reading.problem))[: 8 * 1024])
     return {each.name: getattr(findings, each.name) for each in fields(Findings)}
 
 
@@ -158,11 +160,5 @@ def _parse_object(text: str) -> dict[str, object]:
 
 
 @cache
-def _findings_converter(*, with_places: bool = False) -> Converter:
+def _converter(*, with_places: bool) -> Converter:
     return strict_converter("all", with_places=with_places)
-
-
-def _json_problems(content: dict[str, object]) -> list[str]:
-    with guarded("finding mistakes in a diagnosis") as reading:
-        _findings_converter(with_places=True).structure(content, Findings)
-    return [] if reading.problem is None else problem_lines(reading.problem)

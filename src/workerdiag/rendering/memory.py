@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 #: Victims whose memory is drawn, at most, and the height of the plots of all but the first, in pixels.
 MAX_VICTIMS, _SMALL_PX = 6, 96
-_MAX_ROWS, _MAX_NAME_CHARS = 20, 80
-#: Seconds after the last sample from which memory counts as missing.
-_STALE_S = 0.3
 #: Minimum time span of a curve, and maximum distance of readings, in seconds.
 _LEAST_S, _MAX_APART_S = 0.2, 30.0
 #: How Dask says at which share of its limit a worker paused.
@@ -49,12 +46,13 @@ _PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
 
 def memory_figure(findings: Findings) -> Figure | None:
     """Return the drawing of the memory of the first process with samples, and small ones of others; or None."""
-    drawable = [each for known in _histories_to_draw(findings) if (each := _Memory(known)).is_worth_drawing]
+    memories = [_Memory(each) for each in _histories_to_draw(findings)]
+    drawable = [each for each in memories if each.is_course or each.limits][:MAX_VICTIMS]  # else it is one number
     if not drawable:
         return None
-    first, others = drawable[0], drawable[1:MAX_VICTIMS]
-    plot = first.plot()
-    most = max(each.most_bytes for each in drawable[:MAX_VICTIMS])
+    first, *others = drawable
+    plot = Plot.of(first.most_bytes, first.limits)
+    most = max(each.most_bytes for each in drawable)
     return Figure(
         title=f"Memory of {_name_text(first.known)}",
         svg=first.draw(plot),
@@ -64,7 +62,7 @@ def memory_figure(findings: Findings) -> Figure | None:
             *_limit_notes(first.known, findings.timeline.moments),
         ),
         columns=("Time", *(name.capitalize() for name in SERIES)),
-        rows=tuple(_sample_cells(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
+        rows=tuple(_sample_cells(each, first.known.when) for each in first.samples[-20:]),
         small=tuple((_caption(each.known, first.known), each.draw(each.small_plot(most))) for each in others),
     )
 
@@ -137,14 +135,12 @@ class _Memory:
 
     @property
     def is_course(self) -> bool:
-        """Whether it can be a line."""
+        """Whether a line between the samples shows how memory changed, rather than a guess."""
         told = [each for each in self.samples if each.process_bytes is not None or each.group_bytes is not None]
-        return _is_course(sorted({each.at for each in told}), recorded=self.known.recorded)
-
-    @property
-    def is_worth_drawing(self) -> bool:
-        """Whether there is more to show than one number."""
-        return self.is_course or bool(self.limits)
+        times = sorted({each.at for each in told})
+        if not times or times[-1] - times[0] < _LEAST_S:
+            return False
+        return self.known.recorded or all(after - before <= _MAX_APART_S for before, after in pairwise(times))
 
     @property
     def most_bytes(self) -> int:
@@ -152,10 +148,6 @@ class _Memory:
         values = [value for each in self.samples for value in _values(each)]
         sizes = [each.size_bytes for each in self.limits]
         return max([*values, *sizes, self.known.group_peak_bytes or 0, 1])
-
-    def plot(self) -> Plot:
-        """A large plot with all limits."""
-        return Plot.of(self.most_bytes, self.limits)
 
     def small_plot(self, most_bytes: int) -> Plot:
         """A small one, up to *most_bytes*, with the first limit that ends a process."""
@@ -168,7 +160,7 @@ class _Memory:
 
 
 def _name_text(known: ProcessHistory) -> str:
-    return clip(who_text(known.identity), _MAX_NAME_CHARS)
+    return clip(who_text(known.identity), 80)
 
 
 def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
@@ -177,13 +169,6 @@ def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
     later_s = known.when - first.when
     distance = offset_text(abs(later_s)).lstrip("+")
     return f"{_name_text(known)}, died {distance} {'earlier' if later_s < 0 else 'later'}"
-
-
-def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
-    """Whether a line between these moments shows how memory changed, rather than a guess."""
-    if not times or times[-1] - times[0] < _LEAST_S:
-        return False
-    return recorded or all(after - before <= _MAX_APART_S for before, after in pairwise(times))
 
 
 def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
@@ -217,9 +202,13 @@ def _values(sample: MemorySample) -> list[int]:
     return [each for each in known if each is not None]
 
 
+def _sizes(samples: Iterable[MemorySample], name: str) -> list[int]:
+    return [size for each in samples if (size := getattr(each, SERIES[name])) is not None]
+
+
 def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) -> Iterator[tuple[str, str]]:
-    for name, attribute in SERIES.items():
-        sizes = [size for each in samples if (size := getattr(each, attribute)) is not None]
+    for name in SERIES:
+        sizes = _sizes(samples, name)
         peak = f", peak {format_bytes(peak_bytes)}" if name == "control group" and peak_bytes else ""
         if sizes and (name == "process" or peak or is_visible(sizes, up)):
             yield name.replace(" ", "-"), f"{name} {format_bytes(sizes[-1])}{peak}"
@@ -232,7 +221,7 @@ def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course:
             "The values are from logs, events and heartbeats. The flight recorder samples each second: "
             "`workerdiag.install(client)`."
         )
-    elif when is not None and when - last.at >= _STALE_S:
+    elif when is not None and when - last.at >= 0.3:  # a sample is missing
         ago = offset_text(when - last.at).lstrip("+")
         yield f"The last sample was taken {ago} before the end; what came after it is not drawn."
     if not is_course and when is not None and last.at < when - 1:
@@ -240,21 +229,19 @@ def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course:
 
 
 def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[str]:
+    """What is not known about limits, besides what the log says about a pause."""
     limits = known.limits
-    paused = [each for each in moments if each.kind == "pause" and each.identity.same_process(known.identity)]
-    if limits.worker_bytes and not (limits.pause_fraction or limits.spill_fraction):
-        yield _thresholds_note(paused)
     if not limits.worker_bytes and not limits.group_bytes:
         yield "No limit is known."
-
-
-def _thresholds_note(paused: Sequence[Moment]) -> str:
-    """Return what is not known about spilling and pausing, besides what the log says about a pause."""
+    if not limits.worker_bytes or limits.pause_fraction or limits.spill_fraction:
+        return
+    paused = [each for each in moments if each.kind == "pause" and each.identity.same_process(known.identity)]
     if not paused:
-        return "The thresholds for spilling and pausing are unknown or disabled."
-    if share := _PAUSED_AT.search(paused[-1].text):
-        return f"The worker paused at {share[1]} of its limit. Its threshold for spilling is unknown or disabled."
-    return "The worker paused. Its thresholds for pausing and spilling are unknown."
+        yield "The thresholds for spilling and pausing are unknown or disabled."
+    elif share := _PAUSED_AT.search(paused[-1].text):
+        yield f"The worker paused at {share[1]} of its limit. Its threshold for spilling is unknown or disabled."
+    else:
+        yield "The worker paused. Its thresholds for pausing and spilling are unknown."
 
 
 def _sample_cells(sample: MemorySample, when: float | None) -> tuple[str, ...]:
@@ -268,7 +255,6 @@ _BAR_PX = 48
 _LEAST_SHARE = 0.003
 #: Pixels of a wide screen: more than two points per pixel cannot be distinguished.
 _COLUMNS = 800
-_MAX_DOTS = 16
 #: Room for a label on a phone, as a share of the width, and in a small plot; at the border none is centred.
 _LABEL_SHARE, _SMALL_LABEL_SHARE, _BORDER_SHARE = 0.16, 0.26, 0.08
 
@@ -287,7 +273,7 @@ def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Pl
     across = Scale(samples[0].at, max(end, samples[-1].at))
     parts = [*grid(plot), *_time_axis(plot, across, end, is_death=known.when is not None)]
     for name in ("control group", "managed", "spilled", "process"):
-        parts += _line(name, _points(samples, name, across, plot.up), plot)
+        parts += _line(name, samples, across, plot)
     if known.group_peak_bytes:
         parts.append(_dot("control-group", across(end), plot.y(plot.up(known.group_peak_bytes))))
     parts += limit_lines(plot)
@@ -298,12 +284,7 @@ def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Pl
 
 def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
     """Memory as it was last seen, as bars."""
-    last = {
-        name: size
-        for name, attribute in SERIES.items()
-        for each in samples
-        if (size := getattr(each, attribute)) is not None
-    }
+    last = {name: sizes[-1] for name in SERIES if (sizes := _sizes(samples, name))}
     shown = {name: size for name, size in last.items() if name == "process" or is_visible([size], plot.up)}
     parts = grid(plot)
     for number, (name, size) in enumerate(shown.items(), 1):
@@ -340,14 +321,10 @@ def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iter
     yield _label(x_end, y_text, "death" if is_death else "last seen", _anchor(x_end), "wd-death-text")
 
 
-def _points(samples: Sequence[MemorySample], name: str, across: Scale, up: Scale) -> list[tuple[float, float]]:
-    sizes = [(across(each.at), getattr(each, SERIES[name])) for each in samples]
-    points = [(x, up(size)) for x, size in sizes if size is not None and size >= 0]
-    return thin(points, _COLUMNS, lambda point: point[0], lambda point: point[1])
-
-
-def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[Markup]:
+def _line(name: str, samples: Sequence[MemorySample], across: Scale, plot: Plot) -> list[Markup]:
     """The line of one kind of memory; managed memory is an area, as it is part of the process."""
+    sizes = [(across(each.at), getattr(each, SERIES[name])) for each in samples]
+    points = thin([(x, plot.up(size)) for x, size in sizes if size is not None], _COLUMNS)
     if not points or max(y for _, y in points) < _LEAST_SHARE:
         return []
     class_ = f"wd-{name.replace(' ', '-')}"
@@ -367,8 +344,8 @@ def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[
         preserveAspectRatio="none",
         overflow="visible",
     )
-    few = points if len(points) <= _MAX_DOTS else []
-    return [lines, *(_dot(name.replace(" ", "-"), x, plot.y(y)) for x, y in few)]
+    dots = points if len(points) <= 16 else []
+    return [lines, *(_dot(name.replace(" ", "-"), x, plot.y(y)) for x, y in dots)]
 
 
 def _dot(class_: str, x: float, y: float) -> Markup:
@@ -387,8 +364,8 @@ def _label(x: float, y: float, text: str, anchor: str, class_: str) -> Markup:
 
 def _growth_text(samples: Sequence[MemorySample], up: Scale) -> str:
     parts = []
-    for name, attribute in SERIES.items():
-        sizes = [size for each in samples if (size := getattr(each, attribute)) is not None]
+    for name in SERIES:
+        sizes = _sizes(samples, name)
         if len(sizes) > 1 and is_visible(sizes, up):
             parts.append(f"{name} {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}")
     return ", ".join(parts) or "one value"

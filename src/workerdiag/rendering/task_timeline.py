@@ -37,16 +37,11 @@ MAX_WORKERS, MAX_THREADS = 6, 8
 _MARK_PX, _HEAD_PX, _BAR_PX, _GAP_PX, _AXIS_PX = 22, 20, 18, 4, 28
 #: The width of a numbered mark on a phone, as a share of the drawing.
 _MARK_SHARE = 0.075
-#: What is shorter is still seen.
-_LEAST_SHARE = 0.006
 _MAX_KEY_CHARS = 80
 #: The class of text for a phone, and for more than 40 rem, with the least width of a drawing there in pixels.
 _WIDTHS_PX: Mapping[str, int] = {"wd-narrow": 320, "wd-wide": 590}
 #: Pixels of a character at most, before the text, and under the cross at a bar's end.
 _CHAR_PX, _TEXT_AT_PX, _CROSS_PX = 7.2, 5, 7
-_LEAST_CHARS = 4
-#: Moments this long before the first task are drawn, in seconds.
-_EARLIER_S = 1.0
 #: What takes less time is one moment, in seconds.
 _LEAST_S = 0.15
 
@@ -69,16 +64,17 @@ def timeline_figure(findings: Findings) -> Figure | None:
     shown = [_lane(each, findings) for each in unasked[:MAX_WORKERS]]
     spans = [span for lane in shown for _, group in lane.threads for span in group]
     begin = max(first - BEFORE_S, min((span.started_at for span in spans), default=first - BEFORE_S))
-    marks, more = numbered_marks(unasked, findings.timeline.moments, begin - (_EARLIER_S if spans else 0))
+    earlier_s = 1.0 if spans else 0.0  # what came just before the first task is drawn
+    marks, more = numbered_marks(unasked, findings.timeline.moments, begin - earlier_s)
     begin = min([begin if spans else first, *(each.at for each in marks)])
     end = max(last, *(each.at for each in marks))
     if not spans and end - begin < _LEAST_S:  # a single moment is not a sequence of events
         return None
-    across = _with_margin(begin, end)
-    svg = _draw(shown, marks, across, first, findings.blame.task)
+    margin = max(0.03 * (end - begin), 0.05)
+    across = Scale(begin - margin, end + margin)
     return Figure(
         title="What happened when",
-        svg=svg,
+        svg=_draw(shown, marks, across, first, findings.blame.task),
         legend=tuple(_legend(spans, findings.blame.task)),
         moments=tuple(f"{offset_text(each.at - first)}: {each.text}" for each in marks),
         more=f"and {more} more" if more else "",
@@ -88,17 +84,10 @@ def timeline_figure(findings: Findings) -> Figure | None:
     )
 
 
-def _with_margin(begin: float, end: float) -> Scale:
-    margin = max(0.03 * (end - begin), 0.05)
-    return Scale(begin - margin, end + margin)
-
-
 def _lane(death: Death, findings: Findings) -> Lane:
     histories = findings.timeline.histories
     known = next((each for each in histories if each.identity.same_process(death.identity)), None)
-    if known is None:
-        return Lane(death=death)
-    return Lane(death=death, threads=tuple(_by_thread(known)))
+    return Lane(death=death, threads=tuple(_by_thread(known)) if known is not None else ())
 
 
 def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
@@ -155,31 +144,20 @@ def _lane_parts(lane: Lane, across: Scale, top: float, blamed: str | None) -> It
     yield element("svg", name, y=top, width="100%", height=_HEAD_PX, class_="wd-worker")
     x_death = across(lane.death.when or 0.0)
     y = top + _HEAD_PX
-    for _, spans in lane.threads:
+    for _, spans in lane.threads or [("", ())]:
         yield element("rect", x=0, y=y, width=percent(x_death), height=_BAR_PX, class_="wd-thread")
         for span in spans:
             yield _span_part(span, across, y, lane.death.when or 0.0, blamed)
         y += _BAR_PX + _GAP_PX
-    if not lane.threads:
-        yield element("rect", x=0, y=y, width=percent(x_death), height=_BAR_PX, class_="wd-thread")
-        y += _BAR_PX + _GAP_PX
+    class_ = "wd-cross wd-asked" if lane.death.stop_requested else "wd-cross"
+    cross = element("path", d="M-5 -5L5 5M5 -5L-5 5", class_=class_)
     middle = (top + _HEAD_PX + y - _GAP_PX) / 2
-    yield element(
-        "svg",
-        element(
-            "path",
-            d="M-5 -5L5 5M5 -5L-5 5",
-            class_="wd-cross wd-asked" if lane.death.stop_requested else "wd-cross",
-        ),
-        x=percent(x_death),
-        y=middle,
-        overflow="visible",
-    )
+    yield element("svg", cross, x=percent(x_death), y=middle, overflow="visible")
 
 
 def _span_part(span: TaskSpan, across: Scale, y: float, death: float, blamed: str | None) -> Markup:
     begin, end = across(span.started_at), across(span.ended_at if span.ended_at is not None else death)
-    width = max(end - begin, _LEAST_SHARE)
+    width = max(end - begin, 0.006)  # what is shorter is still seen
     key = clip(one_line(span.key), _MAX_KEY_CHARS)
     left_px = _TEXT_AT_PX + (_CROSS_PX if span.ended_at is None else 0)
     return element(
@@ -208,7 +186,7 @@ def _labels(key: str, share: float, left_px: float) -> Iterator[Markup]:
 def _fitting(key: str, chars: float) -> str:
     if len(key) <= chars:
         return key
-    return f"{key[: int(chars) - 1]}…" if chars >= _LEAST_CHARS else ""
+    return f"{key[: int(chars) - 1]}…" if chars >= 4 else ""
 
 
 def _task_kind(span: TaskSpan, blamed: str | None) -> str:
@@ -270,11 +248,6 @@ def _rows(shown: Sequence[Lane], first: float) -> Iterator[tuple[str, ...]]:
 MAX_MARKS, _LEAST_OTHERS = 12, 4
 #: Moments this long before the first death and after the last one are drawn, in seconds.
 BEFORE_S, AFTER_S = 60.0, 5.0
-_MAX_QUOTE_CHARS = 100
-#: A removal within this time of a death is how the scheduler notices it, in seconds.
-_NOTICED_S = 2.0
-#: The same message within this time is one moment, in seconds.
-_SAME_S = 1.0
 #: What a list of log lines as JSON has behind each line.
 _STRING_END = re.compile(r'"[\s,\]}]*$')
 _WORDS: Mapping[MomentKind, str] = {
@@ -307,19 +280,17 @@ def numbered_marks(deaths: Sequence[Death], moments: Iterable[Moment], begin: fl
     """The deaths and other *moments* since *begin* that get a number, by time, and how many are left out."""
     first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     ends = [
-        Mark(
-            at=each.when or 0.0,
-            text=_death_text(each, is_first=not number and len(deaths) > 1),
-            is_death=True,
-        )
-        for number, each in enumerate(deaths)
+        Mark(at=each.when or 0.0, text=f"{who_text(each.identity)}: {exit_text(each)}", is_death=True)
+        for each in deaths
     ]
+    if len(ends) > 1:
+        ends[0] = evolve(ends[0], text=f"first victim, {ends[0].text}")
     near = [
         each for each in moments if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
     ]
     others = [Mark(at=each.at, text=_moment_text(each)) for each in _unique_moments(near)]
     others.sort(key=lambda each: abs(each.at - first))
-    kept = [*ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]]
+    kept = ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]
     kept += others[: MAX_MARKS - len(kept)]
     left_out = len(ends) + len(others) - len(kept)
     return sorted(kept, key=lambda each: (each.at, each.is_death)), left_out
@@ -332,7 +303,7 @@ def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
     for each in sorted(moments, key=lambda each: each.at):
         said = _quote(each) if each.kind in _QUOTED else _moment_text(each)
         index = latest.get(said)
-        if index is None or each.at - unique[index].at > _SAME_S:
+        if index is None or each.at - unique[index].at > 1:
             latest[said] = len(unique)
             unique.append(each)
         elif each.kind == "blame":
@@ -341,15 +312,11 @@ def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
 
 
 def _is_told_by_a_death(moment: Moment, deaths: Sequence[Death]) -> bool:
+    """Whether it is how the scheduler notices one of the deaths, within two seconds."""
     return moment.kind in ("removal", "connection-lost") and any(
-        each.identity.worker == moment.identity.worker and abs((each.when or 0.0) - moment.at) <= _NOTICED_S
+        each.identity.worker == moment.identity.worker and abs((each.when or 0.0) - moment.at) <= 2
         for each in deaths
     )
-
-
-def _death_text(death: Death, *, is_first: bool) -> str:
-    who = who_text(death.identity)
-    return f"{'first victim, ' if is_first else ''}{who}: {exit_text(death)}"
 
 
 def _moment_text(moment: Moment) -> str:
@@ -360,7 +327,7 @@ def _quote(moment: Moment) -> str:
     """Its message, without the end of the string that it stood in."""
     text = one_line(shorten_bytes(moment.text))
     whole = _STRING_END.sub("", text) if text.count('"') % 2 else text
-    return _PLAINER.get(whole) or clip(whole, _MAX_QUOTE_CHARS)
+    return _PLAINER.get(whole) or clip(whole, 100)
 
 
 def who_text(identity: Identity) -> str:
@@ -373,7 +340,6 @@ def who_text(identity: Identity) -> str:
 #: Candidates less likely than this have no bar.
 MIN_CHANCE = 0.005
 MAX_CANDIDATES, MAX_AGAINST = 6, 3
-_MAX_TEXT_CHARS = 160
 _HEIGHT_PX = 10
 
 
@@ -407,7 +373,7 @@ def _bars(findings: Findings) -> Iterator[CandidateBar]:
 
 def _against_text(clue: Clue) -> str:
     where = f" ({one_line(clue.where)})" if clue.where else ""
-    return f"Against it: {clip(one_line(clue.text), _MAX_TEXT_CHARS)}{where}"
+    return f"Against it: {clip(one_line(clue.text), 160)}{where}"
 
 
 def share_bar(title: str, id_: str, chance: float, kind: str, *, meaning: str = "Probability of") -> CandidateBar:

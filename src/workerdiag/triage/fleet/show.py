@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cache
-from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
 from workerdiag.rendering.html import render_page
-from workerdiag.rendering.json import Schema, document_schema
+from workerdiag.rendering.json import Schema, document_schema, to_document
 from workerdiag.rendering.outline import Item, Outline, bounded_section, labelled_notes
 from workerdiag.rendering.sparkline import blocks
 from workerdiag.rendering.task_timeline import CandidateBar, share_bar
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import one_line, pluralize, printable_object
-from workerdiag.serialization import strict_converter
 from workerdiag.triage.fleet.report import (
     FLEET_SCHEMA,
     CauseShare,
@@ -31,9 +28,6 @@ from workerdiag.triage.fleet.report import (
     VersionShare,
 )
 from workerdiag.units import format_duration, format_time
-
-if TYPE_CHECKING:
-    from cattrs import Converter
 
 _DATE_CHARS, _MINUTE_CHARS = len("2026-11-23"), len("2026-11-23 08:00")
 _CURVE_COLUMNS = 32
@@ -60,8 +54,7 @@ class FleetReport(FleetFindings):
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as plain values, with the key ``schema`` first."""
-        content: dict[str, object] = _report_converter().unstructure(self)
-        return {"schema": FLEET_SCHEMA} | content
+        return to_document(self, FleetFindings, FLEET_SCHEMA)
 
     def to_json(self) -> str:
         """Return the report as JSON in ASCII."""
@@ -81,11 +74,6 @@ def render_fleet(report: FleetFindings, *, width: int = 80, color: bool = False)
 def fleet_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of the result of `FleetReport.to_dict`."""
     return document_schema(FleetFindings, title="workerdiag fleet report", number=FLEET_SCHEMA)
-
-
-@cache
-def _report_converter() -> Converter:
-    return strict_converter("all", with_places=False)
 
 
 def fleet_outline(report: FleetFindings) -> Outline:
