@@ -9,10 +9,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from attrs import evolve
+from markupsafe import Markup
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
+from workerdiag.rendering.memory import account_figure, memory_figure
 from workerdiag.rendering.outline import Item, Outline, Section, is_nobody_to_act, outline
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
+from workerdiag.rendering.task_timeline import CandidateBar, candidate_bars, timeline_figure
 from workerdiag.rendering.wording import CODE_SPAN, capitalize, printable_object
 from workerdiag.settings import shipped_text
 from workerdiag.units import format_time
@@ -21,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from jinja2 import Environment
-    from markupsafe import Markup
-
-    from workerdiag.rendering.task_timeline import CandidateBar
 
 #: A date, a key such as Ctrl-C, a number with its unit, and an option that fits into a line of a phone.
 _ONE_WORD = re.compile(
@@ -34,8 +34,6 @@ _ONE_WORD = re.compile(
 _LONG_WORD, _BREAK = re.compile(r"(\S{30,})"), re.compile(r"(?<=[\w\])\"'][/(=,])(?=[\w\"'\[{])")
 #: A comment behind code, with the blanks that set it apart and its line end.
 _COMMENT = re.compile(r"((?<! ) {2,}# [^\n]*\n?)")
-#: From here on a cause is called sure by the colour of the page, as by the words "very likely".
-_SURE = 0.9
 
 
 def render_html(findings: Findings, *, page: bool = False, folded: bool = False) -> str:
@@ -59,46 +57,35 @@ def render_page(report: Outline, bars: Sequence[CandidateBar]) -> str:
 
 def _rendered(content: Mapping[str, object], *, page: bool, folded: bool) -> str:
     template = html_environment().get_template("page.html.j2" if page else "report.html.j2")
-    around = _page_content() if page else _FRAGMENT
+    around = _page_content() if page else {"level": 3, "with_buttons": False}  # headings of a part begin lower
     text = template.render(**content, **around, style=template_text("report.css"), folded=folded).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def prose(text: str) -> Markup:
     """Escaped text in which what stands in a pair of backticks is code."""
-    return _mark(CODE_SPAN, text, lambda part, markup: markup("<code>{}</code>").format(unbroken(part)), unbroken)
+    return _mark(CODE_SPAN, text, lambda part: Markup("<code>{}</code>").format(unbroken(part)), unbroken)
 
 
 def unbroken(text: str) -> Markup:
     """Escaped text in which options, dates and numbers with units stay on one line: browsers would break them."""
-    span = '<span class="wd-unbroken">{}</span>'
-    return _mark(_ONE_WORD, text, lambda part, markup: markup(span).format(part), _breakable)
+    return _mark(_ONE_WORD, text, Markup('<span class="wd-unbroken">{}</span>').format, _breakable)
 
 
 def code(text: str) -> Markup:
     """Return escaped lines of code with marked comments: a phone has no room for them beside the code."""
-    span = '<span class="wd-comment">{}</span>'
-    return _mark(_COMMENT, text, lambda part, markup: markup(span).format(part), unbroken)
+    return _mark(_COMMENT, text, Markup('<span class="wd-comment">{}</span>').format, unbroken)
 
 
 def _breakable(text: str) -> Markup:
-    return _mark(_LONG_WORD, text, lambda part, markup: markup("<wbr>").join(_BREAK.split(part)), str)
+    return _mark(_LONG_WORD, text, lambda part: Markup("<wbr>").join(_BREAK.split(part)), str)
 
 
 def _mark(
-    found: re.Pattern[str],
-    text: str,
-    marked: Callable[[str, type[Markup]], Markup],
-    other: Callable[[str], str],
+    found: re.Pattern[str], text: str, marked: Callable[[str], Markup], other: Callable[[str], str]
 ) -> Markup:
-    from markupsafe import Markup
-
     parts = enumerate(found.split(text))
-    return Markup().join(marked(part, Markup) if at % 2 else other(part) for at, part in parts)
-
-
-#: A part of another page: headings begin lower, no script.
-_FRAGMENT: dict[str, object] = {"level": 3, "with_buttons": False}
+    return Markup().join(marked(part) if at % 2 else other(part) for at, part in parts)
 
 
 def _page_content() -> dict[str, object]:
@@ -115,9 +102,6 @@ def _page_content() -> dict[str, object]:
 
 
 def _content(findings: Findings) -> dict[str, object]:
-    from workerdiag.rendering.memory import account_figure, memory_figure
-    from workerdiag.rendering.task_timeline import candidate_bars, timeline_figure
-
     report = outline(findings)
     memory = memory_figure(findings)
     figures = (account_figure(findings.memory), memory, timeline_figure(findings))
@@ -158,14 +142,12 @@ def _certainty(findings: Findings) -> str:
         return "likely" if findings.gaps else "sure"
     if findings.outcome != "explained" or chance < SURE_ENOUGH:
         return "open"
-    return "sure" if chance >= _SURE else "likely"
+    return "sure" if chance >= 0.9 else "likely"  # as the words "very likely"
 
 
 @cache
 def template_text(name: str) -> Markup:
     """Return one of our style sheets or scripts."""
-    from markupsafe import Markup
-
     return Markup(template_source(name))  # noqa: S704  it is a file of ours
 
 
@@ -182,7 +164,5 @@ def html_environment() -> Environment:
     environment = Environment(
         loader=FunctionLoader(template_source), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["prose"] = prose
-    environment.filters["unbroken"] = unbroken
-    environment.filters["code"] = code
+    environment.filters.update(prose=prose, unbroken=unbroken, code=code)
     return environment

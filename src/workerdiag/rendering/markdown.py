@@ -5,23 +5,23 @@ Everything is escaped unless this module made it: the template's output goes thr
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from workerdiag.model.diagnosis import Findings
+from workerdiag.rendering.html import template_source
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.sparkline import memory_lines
 from workerdiag.rendering.wording import CODE_SPAN, printable_object
-from workerdiag.settings import shipped_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 #: Shows nothing; stands inside ``@name`` and ``#12``, which GitHub looks for in the text as rendered.
 _BREAK = "&#8203;"
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _SPECIAL = re.compile(
     r"(?P<entity>[&<>])"
     r"|(?P<reference>@|\#|GH-)"
@@ -61,7 +61,7 @@ def escape(text: object) -> str:
 
 def _escape_match(found: re.Match[str]) -> str:
     if entity := found["entity"]:
-        return _ENTITIES[entity]
+        return html.escape(entity)
     if reference := found["reference"]:
         return ("\\#" if reference == "#" else reference) + _BREAK
     return "\\" + found[0]
@@ -83,13 +83,12 @@ def link(address: str) -> TrustedMarkdown:
 def _markdown_environment() -> Environment:
     from jinja2 import Environment, FunctionLoader
 
-    helpers: dict[str, object] = {"fenced": code_block, "linked": link, "made": TrustedMarkdown}
     environment = Environment(
-        loader=FunctionLoader(lambda name: shipped_text(f"rendering/templates/{name}")),
+        loader=FunctionLoader(template_source),
         autoescape=False,  # noqa: S701  finalize escapes for Markdown
         finalize=escape,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(helpers)
+    environment.globals.update(fenced=code_block, linked=link, made=TrustedMarkdown)
     return environment

@@ -56,8 +56,6 @@ GUESS_CHANCE = 0.05
 #: What one report shows of each kind; the JSON form has everything.
 MAX_CLUES = 8
 MAX_ITEMS = 6
-MAX_GAPS = 10
-MAX_ADVICE = 9
 
 
 def outline(findings: Findings) -> Outline:
@@ -213,9 +211,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
     yield bounded_section("acts", "Done about it", (Item(text=one_line(each)) for each in findings.acts))
     if top and findings.outcome != "unknown":
-        yield bounded_section(
-            "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
-        )
+        yield bounded_section("advice", "What to do", map(advice_item, top.mitigations), most=9, numbered=True)
     if findings.cures and not top:
         yield bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
     yield bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
@@ -235,7 +231,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield bounded_section(
         "next-steps", "Where to look next", map(next_step_item, open_next_steps(findings)), numbered=True
     )
-    yield bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=MAX_GAPS)
+    yield bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=10)
     yield bounded_section("notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
         links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
@@ -275,15 +271,13 @@ def _candidate_section(findings: Findings) -> Section:
 
 
 def _footer(findings: Findings) -> tuple[str, ...]:
-    parts = [
-        f"workerdiag {findings.version}" if findings.version else "",
-        f"knowledge {findings.knowledge}" if findings.knowledge else "",
-    ]
-    if findings.top:
-        parts.append(f"{findings.top.id} revision {findings.top.revision}")
-    if findings.fingerprint:
-        parts.append(f"fingerprint {findings.fingerprint}")
-    return tuple(one_line(each) for each in parts if each)
+    parts = (
+        ("workerdiag", findings.version),
+        ("knowledge", findings.knowledge),
+        (f"{findings.top.id} revision", findings.top.revision) if findings.top else ("", ""),
+        ("fingerprint", findings.fingerprint),
+    )
+    return tuple(one_line(f"{name} {value}") for name, value in parts if value)
 
 
 #: What a section of a diagnosis is about; a page places and draws sections by it.
@@ -309,8 +303,6 @@ MAX_QUOTED_LINES = 6
 MAX_QUOTED_CHARACTERS = 300
 #: Stands in the text of a match for the lines between two that are quoted.
 _LEFT_OUT = " … "
-#: Messages with this many equal first characters are the same message.
-_SAME_CHARS = 120
 
 
 @frozen(kw_only=True)
@@ -379,7 +371,7 @@ def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
     strongest: dict[str, Clue] = {}
     for clue in clues:
         last_line = one_line(clue.text).rpartition(_LEFT_OUT)[2]
-        message = last_line.removeprefix("distributed.scheduler.")[:_SAME_CHARS]
+        message = last_line.removeprefix("distributed.scheduler.")[:120]
         known = strongest.setdefault(message, clue)
         if GRADES[clue.grade] > GRADES[known.grade]:
             strongest[message] = clue

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
-from workerdiag.model.diagnosis import Clue, Findings, RankedCause
+from workerdiag.model.diagnosis import Findings, RankedCause
 from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START, FactorKind, Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.outline import (
@@ -48,16 +48,12 @@ from workerdiag.rendering.wording import (
     still_lines,
 )
 
-#: Longer examples are left to the whole report, as a half is of no use.
-_MAX_CODE_LINES = 3
 #: Characters of what is quoted of a clue, and of a death.
 _MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
 WHOLE_BY = "print(diagnosis.to_text(full=True))"
 _LABEL_COLUMNS = 10
 #: Narrower than this nothing is readable.
 _MIN_WIDTH = 40
-#: Longest address or path that is kept whole when it does not fit.
-_MAX_UNBROKEN = 200
 #: Stands for the second column of a wide character while lines are being filled.
 _SECOND_COLUMN = "\ue000"
 #: A blank at which no line ends, so that a number stays with its name.
@@ -81,7 +77,7 @@ def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY
     code = _first_step_code(findings)
     return evolve(
         whole,
-        code=code if len(code) <= _MAX_CODE_LINES else (),
+        code=code if len(code) <= 3 else (),  # half of an example is of no use
         summary=whole.summary if findings.outcome != "explained" else "",
         sections=tuple(each for each in _sections(findings, most) if each.items),
         hint=_hint(findings, whole_by),
@@ -104,8 +100,12 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
         yield Section(title=title, items=tuple(failure_items(findings.failure)))
     if findings.top and findings.outcome != "unknown":
         ranked = strongest_first(findings)  # a hint only if there is no better clue
-        clues = [each for each in ranked if each.grade != "hint" or each is ranked[0]]
-        yield Section(title="Evidence", items=tuple(map(_short_clue, clues[:most])))
+        clues = [clue_item(each) for each in ranked if each.grade != "hint" or each is ranked[0]]
+        short = (  # one line of its words: the last, which in a traceback is the error
+            evolve(each, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in each.quote[-1:]))
+            for each in clues[:most]
+        )
+        yield Section(title="Evidence", items=tuple(short))
     now = still_lines(findings.present) if findings.present else ()
     yield Section(title="Now", items=tuple(Item(text=clip(each, _MAX_DEATH_CHARS)) for each in now))
     lines, more = death_lines(findings, most)
@@ -127,12 +127,6 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
         yield Section(title="Where to look next", items=tuple(steps), numbered=True)
     gaps = (evolve(gap_item(each), notes=()) for each in findings.gaps[:most])
     yield Section(title=f"Could not look at ({len(findings.gaps)})", items=tuple(gaps))
-
-
-def _short_clue(clue: Clue) -> Item:
-    """The clue with one line of its words: the last, which in a traceback is the error."""
-    item = clue_item(clue)
-    return evolve(item, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in item.quote[-1:]))
 
 
 def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
@@ -259,7 +253,7 @@ def _break_long_words(text: str, room: int) -> str:
 
     def broken(found: re.Match[str]) -> str:
         word = found[0]
-        if len(word) <= _MAX_UNBROKEN and word.isascii() and ("/" in word or "\\" in word):
+        if len(word) <= 200 and word.isascii() and ("/" in word or "\\" in word):
             return word
         return " ".join(word[start : start + room] for start in range(0, len(word), room))
 
@@ -279,8 +273,6 @@ def _widen(text: str) -> str:
     return "".join(char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text)
 
 
-#: Causes whose factors are shown, and columns of a factor.
-_MAX_FACTORED, _FACTOR_COLUMNS = 3, 12
 _FACTOR_TEXTS: Mapping[FactorKind, str] = {
     "frequency": "odds against unknown before anything is seen: {}",
     "sign": "{}",
@@ -294,7 +286,7 @@ _FACTOR_TEXTS: Mapping[FactorKind, str] = {
 
 def render_factors(findings: Findings, *, width: int = 80) -> str:
     """How the probabilities of the first causes come about: each factor, and their product."""
-    causes = printable_object(findings.causes[:_MAX_FACTORED])
+    causes = printable_object(findings.causes[:3])
     texts = ("\n".join(_factored_cause(each, max(width, _MIN_WIDTH))) for each in causes)
     return "\n\n".join(texts) or "No cause has evidence, so there is nothing to multiply."
 
@@ -308,7 +300,7 @@ def _factored_cause(cause: RankedCause, width: int) -> Iterator[str]:
             counted = "counted above" if factor.times == 1.0 else words.get(factor.name, "")
             parts += filter(None, (factor.where, counted))
         sign = " " if factor is cause.factors[0] else "x"
-        first = f"  {sign} {_factor_text(factor.times):<{_FACTOR_COLUMNS}}"
+        first = f"  {sign} {_factor_text(factor.times):<12}"
         text = _FACTOR_TEXTS[factor.kind].format(", ".join(parts)).removesuffix(" and: ")
         yield from wrap_text(text, width, first=first, rest=" " * len(first))
     yield f"  = {_factor_text(cause.probability)}"
@@ -318,17 +310,16 @@ def _factor_text(value: float) -> str:
     return f"1/{1 / value:,.0f}" if 0 < value < 0.002 else f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
-#: Characters of a line, and of the certainty in the first one.
-_LINE_CHARS, _CERTAINTY_CHARS = 200, 100
+_LINE_CHARS = 200
 
 
 def render_note(findings: Findings) -> str:
     """What happened with its probability, then what to do, then whether to retry and how to learn more."""
-    lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
+    lead = _ascii_lead(findings)
     what, answer = next(iter(lead.items()))
     words = (("Where", "in"), ("At line", "at line"))
     place = "".join(f", {word} {lead[label]}" for label, word in words if label in lead)
-    sure = f" ({clip(lead['How sure'], _CERTAINTY_CHARS)})"
+    sure = f" ({clip(lead['How sure'], 100)})"
     policy = findings.decision.policy
     again = "" if policy.action == "ask" else f"{_to_ascii(retry_text(policy))}. "
     lines = (
@@ -339,17 +330,18 @@ def render_note(findings: Findings) -> str:
     return "\n".join(lines)
 
 
-#: Lines of the lead that a warning of a churn has.
-_WARNED = ("Cause", "Because", "Do now")
-
-
 def churn_warning(findings: Findings) -> str:
     """A churn in one paragraph: deaths, work done twice, cause, reason, what to do; empty without one."""
     if findings.churn is None:
         return ""
-    lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
-    known = (lead.get("Churn", ""), *(f"{each}: {lead[each]}" for each in _WARNED if each in lead))
-    return f"{NOTE_START}{'. '.join(known)}. More: print(workerdiag.explain(client=client))"
+    lead = _ascii_lead(findings)
+    known = (f"{each}: {lead[each]}" for each in ("Cause", "Because", "Do now") if each in lead)
+    said = ". ".join((lead.get("Churn", ""), *known))
+    return f"{NOTE_START}{said}. More: print(workerdiag.explain(client=client))"
+
+
+def _ascii_lead(findings: Findings) -> dict[str, str]:
+    return {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
 
 
 def failure_note(problem: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, TypeVar, cast
 
@@ -24,9 +24,8 @@ T = TypeVar("T")
 
 #: A field as `Event.describe` writes it.
 _EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
-#: Fields about the report itself, values that say nothing, and how many of the other fields are shown.
+#: Fields about the report itself, and values that say nothing.
 _SAID_OTHERWISE, _NOTHING = frozenset({"stimulus_id", "reported_by"}), frozenset({"", "0", "False", "None"})
-_MAX_FIELDS = 8
 #: What fields are called in a report; others by their own names.
 _FIELD_NAMES = {
     "rss": "process memory",
@@ -37,10 +36,8 @@ _FIELD_NAMES = {
     "prev-status": "status before",
 }
 #: Fields of events that are bytes, and the shape of a number.
-_SIZES, _NUMBER = (
-    frozenset({"rss", "memory", "memory_limit", "nbytes"}),
-    re.compile(r"\d{1,18}(?:\.\d{1,18})?"),
-)
+_SIZES = frozenset({"rss", "memory", "memory_limit", "nbytes"})
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,18})?")
 
 #: How batch systems number jobs: 4711, 4711.server, 4711[3].
 _JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
@@ -182,16 +179,12 @@ def event_text(text: str) -> str:
     _, _, fields = text.partition(": ") if text.startswith("event ") and "\n" not in text else ("", "", "")
     known = [(found[1], found[2]) for found in _EVENT_FIELD.finditer(fields)]
     words = [
-        f"{_field_name(key)} {_field_value(key, value)}"
+        f"{_FIELD_NAMES.get(bare) or bare.replace('_', ' ').replace('-', ' ')} {_field_value(key, value)}"
         for key, value in known
         if key not in _SAID_OTHERWISE and value not in _NOTHING
+        for bare in [key.removesuffix("_bytes")]
     ]
-    return ", ".join(words[:_MAX_FIELDS]) or text
-
-
-def _field_name(key: str) -> str:
-    bare = key.removesuffix("_bytes")
-    return _FIELD_NAMES.get(bare) or bare.replace("_", " ").replace("-", " ")
+    return ", ".join(words[:8]) or text
 
 
 def _field_value(key: str, value: str) -> str:
@@ -250,8 +243,6 @@ def pluralize(count: int, noun: str) -> str:
 
 MAX_DEATHS = 10
 MAX_ALIKE = 3
-MAX_REASON_CHARACTERS = 60
-_MAX_LINE = 160
 
 #: In words, the reasons that distributed gives for the loss of a worker (scheduler.py, worker.py).
 _REASONS: Mapping[str, str] = {
@@ -336,10 +327,10 @@ def still_lines(present: Present) -> Iterator[str]:
         yield f"{gone} and starts no others by itself: client.cluster.scale({wanted})"
     for task in present.tasks:
         if task.waits_for:
-            what = f'{task.waits_for} "{task.awaited_name}"' if task.awaited_name else f"{_an(task.waits_for)}"
-            holder = (
-                f"; its holder was last heard of {task.holder_silent_s:.0f} s ago" if task.holder_silent_s else ""
-            )
+            some = f"{'an' if task.waits_for[0] in 'aeiou' else 'a'} {task.waits_for}"
+            what = f'{task.waits_for} "{task.awaited_name}"' if task.awaited_name else some
+            silent_s = task.holder_silent_s
+            holder = f"; its holder was last heard of {silent_s:.0f} s ago" if silent_s else ""
             yield one_line(f"Task {task.key} waits for {what}{task.waits_at and f' in {task.waits_at}'}{holder}")
     if present.restrictions:
         yield one_line(f"Tasks wait for {present.restrictions}, which no worker of this cluster is or has")
@@ -357,10 +348,6 @@ def _running_lines(present: Present) -> Iterator[str]:
 def _listed(addresses: Sequence[str]) -> str:
     names = ", ".join(map(one_line, addresses))
     return f"Worker {names} is" if len(addresses) == 1 else f"Workers {names} are"
-
-
-def _an(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def memory_line(deaths: Sequence[Death]) -> str:
@@ -414,29 +401,26 @@ def _variable_text(held: HeldObject, in_use_bytes: int) -> str:
 
 def crash_line(deaths: Sequence[Death]) -> str:
     """Return where the workers crashed, by the most common dump; empty without one."""
-    places = Counter(each.crashed_in for each in deaths if each.crashed_in)
-    if not places:
-        return ""
-    (frames, _), *others = places.most_common()
-    inner, outer = one_line(frames[0]), one_line(frames[-1])
-    text = inner if inner == outer else f"{inner}, from {outer}"
-    return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
+    ends = [(one_line(each.crashed_in[0]), one_line(each.crashed_in[-1])) for each in deaths if each.crashed_in]
+    return _most_common(inner if inner == outer else f"{inner}, from {outer}" for inner, outer in ends)
 
 
 def stopped_line(deaths: Sequence[Death]) -> str:
     """Return the line of the user's code at which most of the workers were ended; empty if none is known."""
-    lines = Counter(evolve(line, task=None) for each in deaths for line in each.lines)
-    if not lines:
+    return _most_common(one_line(str(evolve(line, task=None))) for each in deaths for line in each.lines)
+
+
+def _most_common(places: Iterable[str]) -> str:
+    if not (counts := Counter(places)):
         return ""
-    (line, _), *others = lines.most_common()
-    text = one_line(str(line))
-    return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
+    (place, _), *others = counts.most_common()
+    return f"{place}; and {pluralize(len(others), 'other place')}" if others else place
 
 
 def last_output_line(deaths: Sequence[Death]) -> str:
     """Return what most of the workers wrote last, if no logger wrote it; empty if nothing is known."""
     lines = Counter(each.last_output for each in deaths if each.last_output)
-    return clip(one_line(lines.most_common(1)[0][0]), _MAX_LINE) if lines else ""
+    return clip(one_line(lines.most_common(1)[0][0]), 160) if lines else ""
 
 
 def _death_line(death: Death, top: str | None) -> str:
@@ -464,18 +448,14 @@ def _death_facts(death: Death) -> list[str]:
     facts = []
     if death.reason:
         reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
-        facts.append(f"Dask: {_reason_text(reason)}")
+        start = _NO_START.match(reason)
+        words = f"it could not start: {start[1]}" if start else _REASONS.get(reason)
+        facts.append(f"Dask: {words or clip(reason, 60)}")
     if death.executing:
         facts.append(f"was executing {pluralize(len(death.executing), 'task')}")
     if death.assigned:
         facts.append(f"had {pluralize(len(death.assigned), 'task')} assigned")
     return facts
-
-
-def _reason_text(reason: str) -> str:
-    if found := _NO_START.match(reason):
-        return f"it could not start: {found[1]}"
-    return _REASONS.get(reason) or clip(reason, MAX_REASON_CHARACTERS)
 
 
 def _other_cause(death: Death, top: str | None) -> list[str]:
