@@ -77,9 +77,9 @@ class _Handlers:
         self._client = client
         #: The original handlers of the client.
         self.originals: dict[str, Method] = {}
-        self._held: HeldExceptions | None = None
-        self._answers = Answers(client)
-        self._calls = NotedCalls(client, self._answers)
+        answers = Answers(client)
+        self._held = HeldExceptions(client, answers)
+        self._calls = NotedCalls(client, answers)
         #: The original methods of the client, by name.
         self._methods: dict[str, Any] = {}
         self._undo: list[Callable[[], None]] = []
@@ -141,20 +141,13 @@ class _Handlers:
             self.originals[_ERRED](key=key, exception=exception, traceback=traceback)
             return
         try:
-            arrived_s = asyncio.get_running_loop().time()
-            self._begin_to_hold().hold(key, state, exc, trace, arrived_s)
+            self._held.hold(key, state, exc, trace, self.originals[_ERRED])
         except Exception:  # noqa: BLE001  e.g. our modules are being replaced: never a second exception
             self.originals[_ERRED](key=key, exception=exc, traceback=trace)
 
-    def _begin_to_hold(self) -> HeldExceptions:
-        if self._held is None:
-            self._held = HeldExceptions(self._client, self.originals[_ERRED], self._answers)
-        return self._held
-
     def on_task_retried(self, key: object = None) -> None:
         """Forget the exception of a task that runs again."""
-        if self._held is not None:
-            self._held.forget(key)
+        self._held.forget(key)
         self.originals[_RETRIED](key=key)
 
     def on_key_in_memory(self, **message: object) -> None:
@@ -187,24 +180,14 @@ def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
         return exception, traceback
 
 
-#: Reserve of the delay for the steps after the answer, in seconds.
-_MARGIN_S = 0.2
-#: Seconds within which exceptions that name one worker are of the same death.
-_SAME_DEATH_S = 5.0
-
-
 class HeldExceptions:
-    """The exceptions of one client that wait for their notes.
+    """The exceptions of one client that wait for what *answers* knows of them, as their notes."""
 
-    Each is passed on to *hand_on*, the client's handler of failed tasks, with what *answers* knows of it.
-    """
-
-    def __init__(self, client: Any, hand_on: Method, answers: Answers) -> None:
+    def __init__(self, client: Any, answers: Answers) -> None:
         from workerdiag.settings import seconds
 
         self._client = client
         self._ask = answers.ask
-        self._hand_on = hand_on
         #: Maximum delay of an exception, in seconds.
         self._patience_s = seconds("note.timeout")
         #: The waiting exception of each task, by key; the last one of a task that ran again.
@@ -213,17 +196,13 @@ class HeldExceptions:
         self._answers: dict[str, asyncio.Task[Diagnosis]] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
 
-    def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
-        """Delay the exception of a task, and its traceback, until it has its note.
-
-        *arrived_s* is its arrival by the clock of the loop: importing this module counts too.
-        """
+    def hold(self, key: object, state: object, exc: BaseException, trace: object, hand_on: Method) -> None:
+        """Delay the exception of a task, and its traceback, until it has its note; then call *hand_on* with it."""
         self._waiting[key] = exc
         if isinstance(trace, TracebackType):
             exc.__traceback__ = trace  # it shows where the exception was raised, as in an ``except`` block
-        delivery = asyncio.get_running_loop().create_task(
-            self._deliver(key, state, exc, trace, arrived_s + self._patience_s)
-        )
+        loop = asyncio.get_running_loop()
+        delivery = loop.create_task(self._deliver(key, state, exc, trace, hand_on, loop.time() + self._patience_s))
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
 
@@ -231,7 +210,9 @@ class HeldExceptions:
         """Drop the exception of a task that runs again."""
         self._waiting.pop(key, None)
 
-    async def _deliver(self, key: object, state: object, exc: BaseException, trace: object, until_s: float) -> None:
+    async def _deliver(
+        self, key: object, state: object, exc: BaseException, trace: object, hand_on: Method, until_s: float
+    ) -> None:
         """Add the note, then pass the exception on, if the task still waits for it.
 
         Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key. A module that
@@ -239,7 +220,7 @@ class HeldExceptions:
         """
         is_sure_of_cluster = not isinstance(exc, ImportError)
         try:
-            answer = self._answer(exc, until_s - _MARGIN_S)
+            answer = self._answer(exc, until_s - 0.2)  # the rest is for the steps after it
             left_s = until_s - asyncio.get_running_loop().time()
             diagnosis = await asyncio.wait_for(asyncio.shield(answer), left_s)
             from workerdiag.api.annotate import add_note
@@ -259,7 +240,7 @@ class HeldExceptions:
             if is_last:
                 del self._waiting[key]
             if is_last and self._client.futures.get(key) is state and state.status == "pending":
-                self._hand_on(key=key, exception=exc, traceback=trace)
+                hand_on(key=key, exception=exc, traceback=trace)
 
     def _answer(self, exc: Any, until_s: float) -> asyncio.Task[Diagnosis]:
         death = str(getattr(getattr(exc, "last_worker", None), "address", exc))
@@ -267,7 +248,7 @@ class HeldExceptions:
             loop = asyncio.get_running_loop()
             self._answers[death] = answer = loop.create_task(self._ask(exc, until_s))
             answer.add_done_callback(_retrieve_exception)
-            loop.call_later(_SAME_DEATH_S, self._answers.pop, death, None)
+            loop.call_later(5.0, self._answers.pop, death, None)  # until then it is the same death
         return self._answers[death]
 
 
@@ -302,29 +283,18 @@ class Answers:
 
         Raises TimeoutError if there is no time, or more time might have helped.
         """
-        from workerdiag.api.warm_up import yielding
+        from workerdiag.api.warm_up import import_all, yielding
 
         async with self._turn:
             with yielding():
-                return await self._explain(exc, until_s)
+                await asyncio.to_thread(import_all)
+                from workerdiag.api.explain import explain
 
-    async def _explain(self, exc: BaseException | None, until_s: float) -> Diagnosis:
-        from workerdiag.api.warm_up import import_all
-
-        await asyncio.to_thread(import_all)
-        from workerdiag.api.explain import explain
-
-        left_s = until_s - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            raise TimeoutError
-        diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
-        if self._client.status == "running" and _is_cut_short(diagnosis):
+                left_s = until_s - asyncio.get_running_loop().time()
+                if left_s <= 0:
+                    raise TimeoutError
+                diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
+        is_cut_short = any(each.reason == "timed-out" and each.place != "other" for each in diagnosis.gaps)
+        if self._client.status == "running" and diagnosis.outcome == "unknown" and is_cut_short:
             raise TimeoutError
         return diagnosis
-
-
-def _is_cut_short(diagnosis: Diagnosis) -> bool:
-    """Whether more time might have helped: the cause is unknown and the cluster was not read to the end."""
-    return diagnosis.outcome == "unknown" and any(
-        gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
-    )

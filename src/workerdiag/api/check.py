@@ -64,7 +64,8 @@ def check(collection: object, client: Client | None = None, *, timeout: str | fl
         ValueError: There is no client.
     """
     deadline = Deadline.after(parse_timeout(timeout))
-    work = given_work(collection, _callers(currentframe()))
+    frame = currentframe()
+    work = given_work(collection, list(walk_stack(frame and frame.f_back))[::-1])
     if not work.collections:
         kind = type(collection).__name__
         raise TypeError(f"check takes a Dask collection, such as an array or a dataframe, got {kind}")
@@ -76,7 +77,7 @@ def check(collection: object, client: Client | None = None, *, timeout: str | fl
     modules = modules_of_work(value for _, value in work.collections)
     source = CapacitySource(cast("Any", client), modules, with_disk=True)
     if client.asynchronous:
-        return cast("Check", _check_async(events, source, deadline))
+        return cast("Check", asyncio.to_thread(_check, events, source, deadline))
     return _check(events, source, deadline)
 
 
@@ -90,10 +91,6 @@ def check_for_alarm(computed: Computed, client: Any, deadline: Deadline) -> Chec
     if work_grade(work) != "will-not-fit":
         return None
     return check_work(work, deployment, _reason_rules(deadline))
-
-
-async def _check_async(events: Sequence[Event], source: CapacitySource, deadline: Deadline) -> Check:
-    return await asyncio.to_thread(_check, events, source, deadline)
 
 
 def _check(events: Sequence[Event], source: CapacitySource, deadline: Deadline) -> Check:
@@ -111,14 +108,6 @@ def _deployment(events: Iterable[Event]) -> Deployment | None:
 
 def _reason_rules(deadline: Deadline) -> Sequence[ReasonRule]:
     return DEFAULT_RULEBOOK.within(deadline)[0].reasons
-
-
-def _callers(frame: FrameType | None) -> Iterable[tuple[FrameType, int]]:
-    """The frames that called *frame*, outermost first."""
-    found = []
-    while frame is not None and (frame := frame.f_back) is not None:
-        found.append((frame, frame.f_lineno))
-    return found[::-1]
 
 
 def _missing(events: Iterable[Event]) -> Iterator[str]:
@@ -141,8 +130,6 @@ def _unread(pieces: Iterable[Evidence]) -> Iterator[str]:
             yield f"The {each.source} did not answer: {each.detail}"
 
 
-#: Seconds for which work is held up at most, and for the whole check: a late warning still comes.
-_HELD_UP_S, _CHECK_S = 0.25, 5.0
 #: At most so many collections that were checked are remembered.
 _MAX_KNOWN = 1000
 
@@ -165,7 +152,7 @@ class WorkNotes:
             place = caller.f_code.co_filename, line
             thread = start_thread("workerdiag-work", partial(_tell, work, client, *place))
             if not client.asynchronous:
-                thread.join(_HELD_UP_S)
+                thread.join(0.25)  # a late warning still comes
 
     def _is_new(self, work: Computed) -> bool:
         from dask.base import tokenize  # of the process that has made the collections
@@ -181,6 +168,6 @@ class WorkNotes:
 
 def _tell(work: Computed, client: Any, file: str, line: int) -> None:
     with guarded("checking work before it runs"):
-        found = check_for_alarm(work, client, Deadline.after(_CHECK_S))
+        found = check_for_alarm(work, client, Deadline.after(5.0))
         if found is not None:
             warnings.warn_explicit(NOTE_START + found.in_brief, RuntimeWarning, file, line)

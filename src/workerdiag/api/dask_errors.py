@@ -12,19 +12,10 @@ from workerdiag.guard import guarded
 
 #: Classes of distributed: workers were lost, none may run a task, a connection ended, a shuffle failed.
 _CLASSES = frozenset(
-    {
-        "CommClosedError",
-        "DataUnavailable",
-        "FutureCancelledError",
-        "FuturesCancelledError",
-        "KilledWorker",
-        "NoValidWorkerError",
-        "NoWorkerError",
-        "P2PConsistencyError",
-        "P2PIllegalStateError",
-        "P2POutOfDiskError",
-        "WorkerStartTimeoutError",
-    }
+    """
+    CommClosedError DataUnavailable FutureCancelledError FuturesCancelledError KilledWorker NoValidWorkerError
+    NoWorkerError P2PConsistencyError P2PIllegalStateError P2POutOfDiskError WorkerStartTimeoutError
+    """.split()
 )
 #: Beginnings or parts of messages whose class says nothing: actor.py; scheduler.py, where it refuses the inputs of
 #: a task, and where it cannot read a graph.
@@ -38,17 +29,18 @@ _TEXTS = (
 _CANCELLED = frozenset({"CancelledError", "FutureCancelledError", "FuturesCancelledError"})
 #: Reasons of Dask for cancelling futures that nobody asked it to cancel.
 _LOST = frozenset({"scheduler-connection-lost", "scheduler-restart", "lost dependencies"})
-#: Characters of a message that are read.
-_MAX_CHARS = 2000
 
 
 def is_of_cluster(exc: object) -> bool:
     """Whether Dask raised it because of its workers or its scheduler, whatever the task was."""
     if not isinstance(exc, Exception):
         return False
-    if any(_is_of_distributed(each) and each.__name__ in _CLASSES for each in type(exc).__mro__):
+    kinds = [each for each in type(exc).__mro__ if each.__module__.partition(".")[0] == "distributed"]
+    if any(each.__name__ in _CLASSES for each in kinds):
         return True
-    text = _text(exc)
+    text = ""
+    with guarded("reading a message"):  # its class may be of anybody
+        text = str(exc)[:2000]
     return any(each in text for each in _TEXTS) or _is_failed_shuffle(exc, text)
 
 
@@ -89,16 +81,6 @@ def is_missing_on_workers_only(exc: object) -> bool:
     module = sys.modules.get(exc.name)
     name = getattr(exc, "name_from", None)  # Python 3.12
     return module is not None and isinstance(name, str) and hasattr(module, name)
-
-
-def _is_of_distributed(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "distributed"
-
-
-def _text(exc: BaseException) -> str:
-    with guarded("reading a message"):  # its class may be of anybody
-        return str(exc)[:_MAX_CHARS]
-    return ""
 
 
 def _is_failed_shuffle(exc: Exception, text: str) -> bool:

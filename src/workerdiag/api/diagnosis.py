@@ -64,8 +64,7 @@ class Diagnosis(Findings):
         """Return the report for a terminal, without control sequences.
 
         Args:
-            full: Whether to give all of it. Otherwise a report of more than 24 lines is cut down to the
-                answer,
+            full: Whether to give all of it. Otherwise a report of more than 24 lines is cut down to the answer,
                 the strongest evidence, the deaths and what could not be inspected.
             width: Columns of the terminal.
         """

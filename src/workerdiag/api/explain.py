@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
     from workerdiag.sources.logs.source import LogInput
     from workerdiag.sources.recorder.recipe import FoundRecipe
     from workerdiag.wire.messages import DeathReport
-
-#: Longest timeout, in seconds: clocks cannot count to infinity.
-_MAX_S = 86_400.0
-#: Names of the items of lists, for messages.
-_WANTED: Mapping[str, str] = {
-    "logs": "paths, URLs, open files or LogText",
-    "sources": "a sequence of EvidenceSource objects",
-}
 
 
 def explain(
@@ -134,11 +126,11 @@ def read_arguments(
         raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
     deadline = Deadline.after(parse_timeout(timeout))
     gaps: list[Gap] = []
-    places = None if sources is None else _taken("sources", sources, gaps)
+    places = None if sources is None else _taken("sources", "a sequence of EvidenceSource objects", sources, gaps)
     if named := next((each for each in places or () if isinstance(each, str)), None):
         raise TypeError(f"sources must be EvidenceSource objects, got {named[:80]!r}")
     is_one = isinstance(logs, str | os.PathLike | LogText) or hasattr(logs, "read")
-    inputs = [logs] if is_one else _taken("logs", logs, gaps)
+    inputs = [logs] if is_one else _taken("logs", "paths, URLs, open files or LogText", logs, gaps)
     return ExplainArguments(
         exc=exc,
         client=client,
@@ -165,7 +157,7 @@ def parse_timeout(timeout: object) -> float:
         raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
     if value < 0 and not isinstance(timeout, float):
         raise TypeError('timeout is below zero: give seconds, or text like "10s"')
-    return min(max(0.0, value), _MAX_S)
+    return min(max(0.0, value), 86_400.0)  # clocks cannot count to infinity
 
 
 def _may_be_client(client: object) -> bool:
@@ -174,10 +166,10 @@ def _may_be_client(client: object) -> bool:
     return True  # one that fails here fails where it is asked too, and is a gap there
 
 
-def _taken(name: str, values: object, gaps: list[Gap]) -> list[Any]:
+def _taken(name: str, wanted: str, values: object, gaps: list[Gap]) -> list[Any]:
     """Return the items of a list or a generator; those before a failure are kept."""
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be {_WANTED[name]}, got {type(values).__name__}")
+        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
     taken: list[object] = []
     with guarded(f"taking the {name}") as taking:
         taken.extend(values)
@@ -393,45 +385,32 @@ def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None
     return death_message(place, data, fault)
 
 
-#: Share of the live cluster and its platforms, and a smaller one if there are logs too: the cluster forgets,
-#: files do not.
-_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
-#: Share after which text is not searched any more, so that scoring ends in time.
-_SEARCH_SHARE = 0.85
-#: Minimum for reading what was computed, in seconds.
-_MIN_WORKLOAD_S = 0.1
-#: Share for loading installed packs.
-_PACKS_SHARE = 0.15
-#: Minimum time for logs, even if it is late: seconds plus a share, up to a maximum in seconds.
-_MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
-#: Share for scoring; of a short time these seconds, but at most half of it.
-_SCORING_SHARE = 0.1
-_SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
-
-
 class TimePlan:
-    """The deadlines of one call of `explain`, within the *whole*. Logs take time from the live cluster."""
+    """The deadlines of one call of `explain`, within the *whole*.
+
+    Logs take time from the live cluster, but not most of it: the cluster forgets, files do not.
+    """
 
     def __init__(self, whole: Deadline, *, with_logs: bool) -> None:
         budget_s = whole.left_s
-        scoring_s = max(_SCORING_SHARE * budget_s, min(_SCORING_S, _MOST_SCORING_SHARE * budget_s))
+        scoring_s = max(0.1 * budget_s, min(0.25, 0.5 * budget_s))
         self._whole = whole
-        self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
-        self._least_logs_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * budget_s)
+        self._live_s = budget_s * (0.6 if with_logs else 0.75)
+        self._least_logs_s = min(0.5, 0.1 + 0.1 * budget_s)  # even if it is late
         #: Deadline for collecting; then the conclusion begins.
         self.found = Deadline.after(budget_s - scoring_s)
         #: Deadline for searching the text of live places.
-        self.search = Deadline.after(min(_SEARCH_SHARE * budget_s, budget_s - scoring_s))
+        self.search = Deadline.after(min(0.85 * budget_s, budget_s - scoring_s))
 
     @property
     def workload(self) -> Deadline:
         """For reading what was computed, from now on: all that the cluster, which was asked before, has left."""
-        return self.found.share(at_least_s=_MIN_WORKLOAD_S)
+        return self.found.share(at_least_s=0.1)
 
     @property
     def packs(self) -> Deadline:
         """For loading installed packs, from now on."""
-        return self._whole.share(_PACKS_SHARE)
+        return self._whole.share(0.15)
 
     @property
     def live(self) -> Deadline:

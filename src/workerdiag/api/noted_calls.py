@@ -44,20 +44,10 @@ _Kind = Literal["failed", "late", "polled", "interrupted"]
 _STILL_RUNNING = "standstill.still-running"
 #: Coroutines of distributed that wait for work or workers: those that ``Client.sync`` is called with.
 _WAITING = frozenset(
-    {
-        "_exception",
-        "_gather",
-        "_rebalance",
-        "_replicate",
-        "_restart",
-        "_restart_workers",
-        "_result",
-        "_run",
-        "_scatter",
-        "_traceback",
-        "_wait",
-        "_wait_for_workers",
-    }
+    """
+    _exception _gather _rebalance _replicate _restart _restart_workers _result _run _scatter _traceback _wait
+    _wait_for_workers
+    """.split()
 )
 #: The one of them that calls a function of the user, whose own time-outs are no standstill.
 _RUN = "_run"
@@ -73,7 +63,6 @@ _STANDSTILL_S = 5.0
 _WAITS_S, _MIN_DEATHS = 10.0, 3
 #: Seconds for the answer about a churn, and between two calls that are one wait.
 _CHURN_S, _ONE_WAIT_S = 10.0, 5.0
-_MAX_WARNED = 1000
 #: Dask hides frames of files that match, between those of the user and of the task (``dask.utils``). Ours are of
 #: no more use to him than Dask's own.
 _SHORTEN, _OUR_FRAMES = "admin.traceback.shorten", r"workerdiag[\\/]api[\\/](auto_notes|noted_calls)\.py"
@@ -362,7 +351,7 @@ class ChurnWatch:
                 from workerdiag.rendering.text import churn_warning
 
                 newest = islice(reversed(tuple(self._client.futures)), _MAX_KEYS)
-                self._warned = tuple(islice(filter(self._is_pending, newest), _MAX_WARNED))
+                self._warned = tuple(islice(filter(self._is_pending, newest), 1000))
                 warnings.warn(churn_warning(diagnosis), RuntimeWarning, stacklevel=1)
 
 

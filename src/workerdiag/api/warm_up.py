@@ -18,41 +18,14 @@ from importlib import import_module
 from typing import Any
 
 #: The imports of an answer, from the bottom up, each of them short.
-MODULES = (
-    "errors",
-    "model.evidence",
-    "model.diagnosis",
-    "model.rules",
-    "model.scene",
-    "redaction.objects",
-    "wire.messages",
-    "sources.exception",
-    "sources.recorder.source",
-    "sources.cluster",
-    "sources.host.respondents",
-    "sources.host.source",
-    "sources.host.probes.location",
-    "sources.host.probes.kernel",
-    "sources.host.probes.nannies",
-    "sources.host.probes.machine",
-    "sources.stores.loki",
-    "sources.stores.journald",
-    "sources.logs.source",
-    "sources.registry",
-    "sources.discovery",
-    "matching.log_lines",
-    "matching.other_lines",
-    "matching.patterns",
-    "matching.match",
-    "rulebook.load",
-    "correlation.assemble",
-    "correlation.clock_sync",
-    "scoring.advice",
-    "scoring.conclude",
-    "rendering.text",
-    "api.explain",
-    "api.annotate",
-)
+MODULES = """
+    errors model.evidence model.diagnosis model.rules model.scene redaction.objects wire.messages
+    sources.exception sources.recorder.source sources.cluster sources.host.respondents sources.host.source
+    sources.host.probes.location sources.host.probes.kernel sources.host.probes.nannies sources.host.probes.machine
+    sources.stores.loki sources.stores.journald sources.logs.source sources.registry sources.discovery
+    matching.log_lines matching.other_lines matching.patterns matching.match rulebook.load correlation.assemble
+    correlation.clock_sync scoring.advice scoring.conclude rendering.text api.explain api.annotate
+    """.split()
 #: Below this share of a processor, and without a finished future for these seconds, a program just waits.
 _IDLE_SHARE, _QUIET_S = 0.1, 1.0
 #: Seconds between two looks at that, until everything is loaded.
@@ -63,10 +36,6 @@ _REST = 3.0
 #: in use; and the seconds before the first step, as most programs are short.
 _MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
 _FIRST_STEP_S = 5.0
-#: Seconds after which a thread of ours lets others run.
-_SWITCH_S = 0.0005
-#: Time limit for loading installed packs, in seconds; slower ones are loaded by `explain`.
-_PACKS_S = 1.0
 #: Lines of the commonest deaths and waits, whose patterns are compiled when they are first searched.
 _LOG = """\
 distributed.worker.memory - WARNING - Worker is at 81% memory usage. Pausing worker.  Process memory: 828.00 MiB
@@ -153,7 +122,7 @@ class yielding:  # noqa: N801  it reads as a statement: ``with yielding():``
         with yielding._lock:
             if not yielding._blocks:
                 yielding._usual_s = sys.getswitchinterval()
-                sys.setswitchinterval(min(_SWITCH_S, yielding._usual_s))
+                sys.setswitchinterval(min(0.0005, yielding._usual_s))
             yielding._blocks += 1
 
     def __exit__(self, *_: object) -> None:
@@ -173,7 +142,7 @@ def _load_rules() -> None:
     from workerdiag.api.explain import DEFAULT_RULEBOOK
     from workerdiag.deadline import Deadline
 
-    DEFAULT_RULEBOOK.within(Deadline.after(_PACKS_S))
+    DEFAULT_RULEBOOK.within(Deadline.after(1.0))  # packs that are slower are loaded by `explain`
 
 
 def _explain_something() -> None:

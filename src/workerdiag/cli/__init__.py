@@ -37,11 +37,7 @@ def main() -> None:
 
 @command("workerdiag demo", "workerdiag demo --death segfault", group=main)
 @click.option(
-    "--death",
-    type=click.Choice(DEMO_DEATHS),
-    default="oom",
-    show_default=True,
-    help="How the worker dies.",
+    "--death", type=click.Choice(DEMO_DEATHS), default="oom", show_default=True, help="How the worker dies."
 )
 @click.option("--full", is_flag=True, help="Print the whole report.")
 def demo(death: str, *, full: bool) -> int:
@@ -62,8 +58,12 @@ def demo(death: str, *, full: bool) -> int:
                 click.echo(text, color=True)
 
             def show(findings: Findings) -> None:
+                from workerdiag.rendering.text import render_text
+
                 waiting.close()  # the cluster takes some seconds to close
-                click.echo(_terminal_text(findings, full=full, death=death), color=True)
+                again = f"workerdiag demo --death {death} --full"
+                text = render_text(findings, width=text_width(), color=is_colored(), full=full, whole_by=again)
+                click.echo(text, color=True)
 
             return run(death, say=say, show=show)
     except KeyboardInterrupt:
@@ -73,19 +73,7 @@ def demo(death: str, *, full: bool) -> int:
         raise
 
 
-def _terminal_text(findings: Findings, *, full: bool, death: str) -> str:
-    from workerdiag.rendering.text import render_text
-
-    again = f"workerdiag demo --death {death} --full"
-    return render_text(findings, width=text_width(), color=is_colored(), full=full, whole_by=again)
-
-
-@command(
-    "workerdiag schema",
-    "workerdiag schema > diagnosis.schema.json",
-    "workerdiag schema fleet",
-    group=main,
-)
+@command("workerdiag schema > diagnosis.schema.json", "workerdiag schema fleet", group=main)
 @click.argument("document", type=click.Choice(("diagnosis", "fleet")), default="diagnosis")
 def schema(document: Literal["diagnosis", "fleet"]) -> None:
     """Print the JSON Schema of a diagnosis or a fleet report.

@@ -30,16 +30,12 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 #: Could not tell; a check that found something wrong.
 EXIT_NOT_OK = 1
-#: Bad usage, or nothing that could be read.
-EXIT_USAGE = 2
-#: Stopped by the user: 128 and SIGINT, as shells have it.
-EXIT_INTERRUPTED = 130
 
 
 class UnusableError(click.ClickException):
-    """What was asked for cannot be used; printed as ``Error: ...`` with exit status 2."""
+    """What was asked for cannot be used; printed as ``Error: ...`` with exit status 2, as bad usage."""
 
-    exit_code = EXIT_USAGE
+    exit_code = 2
 
     def format_message(self) -> str:
         """The message without secrets, and without anything a terminal acts upon."""
@@ -114,7 +110,7 @@ class SafeCommand(CommandWithExamples):
             status = super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
-            status = EXIT_INTERRUPTED
+            status = 130  # 128 and SIGINT, as shells have it
         except WorkerdiagError as problem:
             raise UnusableError(str(problem)) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -167,7 +163,6 @@ _MAX_COLUMNS, _LEAST_COLUMNS = 100, 40
 _FIRST_S, _EVERY_S = 1.0, 0.5
 #: Back to the beginning of the line, and erase it (ECMA-48, EL).
 _ERASE = "\r\x1b[K"
-_STATUS_COLUMNS = 79
 
 
 def text_width() -> int:
@@ -239,7 +234,7 @@ def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: fl
         wait_s = first_s
         while not over.wait(wait_s):
             text = one_line(printable(f"{doing}: {monotonic_s() - began:.0f}{of_limit} s"))
-            _write(stream, f"{_ERASE}{clip(text, _STATUS_COLUMNS)}")
+            _write(stream, f"{_ERASE}{clip(text, 79)}")
             wait_s = _EVERY_S
 
     thread = None

@@ -52,10 +52,6 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | No
     return seconds
 
 
-#: Files of a folder that are named.
-_MAX_NAMES = 5
-
-
 @command(
     "workerdiag explain worker.log scheduler.log.gz",
     "kubectl logs --previous my-worker | workerdiag explain -",
@@ -116,7 +112,9 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     for each in inputs:
         _tell_files_of_folder(each)
         _tell_unreadable_zip(each)
-    with status_line(_doing(inputs, scheduler), limit_s=timeout):
+    asking = [f"asking {scheduler}"] if scheduler else []
+    reading = [f"reading {pluralize(len(inputs), 'input')}"] if inputs else []
+    with status_line(" and ".join(asking + reading), limit_s=timeout):
         found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
     unread = [each for each in found.diagnosis.gaps if each.place == "scheduler"] + list(found.unread)
     if not found.has_evidence:
@@ -133,12 +131,6 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
 
         click.echo(f"\n{render_factors(found.diagnosis, width=text_width())}")
     return _exit_status(found.diagnosis.outcome)
-
-
-def _doing(inputs: Sequence[str], scheduler: str | None) -> str:
-    asking = [f"asking {scheduler}"] if scheduler else []
-    reading = [f"reading {pluralize(len(inputs), 'input')}"] if inputs else []
-    return " and ".join((*asking, *reading))
 
 
 def _tell_files_of_folder(place: str) -> None:
@@ -164,8 +156,8 @@ def _tell_unreadable_zip(place: str) -> None:
 
 
 def _names(paths: Sequence[Path]) -> str:
-    more = f" and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else ""
-    return ", ".join(path.name for path in paths[:_MAX_NAMES]) + more
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(path.name for path in paths[:5]) + more
 
 
 def _exit_status(outcome: Outcome) -> int:
@@ -209,13 +201,8 @@ def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
         case "text":
             from workerdiag.rendering.text import render_text
 
-            return render_text(
-                findings,
-                width=text_width(),
-                color=is_colored(),
-                full=full,
-                whole_by="the same command with --full",
-            )
+            again = "the same command with --full"
+            return render_text(findings, width=text_width(), color=is_colored(), full=full, whole_by=again)
         case _:
             assert_never(form)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from workerdiag.cli.commands import (
     EXIT_NOT_OK,
@@ -29,7 +30,7 @@ from workerdiag.cli.commands import (
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Cause, ErrorRule, Landmark, ReasonRule
+from workerdiag.model.rules import SIGN_KINDS, Cause, ErrorRule, Landmark, ReasonRule
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from workerdiag.authoring.rule_tests import RuleEvaluation
     from workerdiag.model.rules import Rulebook
 
-#: What installed packs may take to load, in seconds.
-_PACKS_S = 10.0
 _MAX_NOTES = 10
 _folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_type=Path))
 
@@ -49,12 +48,7 @@ def knowledge() -> None:
     """Read and check what workerdiag knows about dying workers."""
 
 
-@command(
-    "workerdiag knowledge list",
-    "workerdiag knowledge list --knowledge my-rules",
-    name="list",
-    group=knowledge,
-)
+@command("workerdiag knowledge list --knowledge my-rules", name="list", group=knowledge)
 @knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
     """List all causes, then the installed packs.
@@ -73,7 +67,7 @@ def list_causes(knowledge: tuple[str, ...]) -> None:
 def _pack_lines() -> Iterator[str]:
     from workerdiag.rulebook.load import installed_packs
 
-    for pack in installed_packs(Deadline.after(_PACKS_S)):
+    for pack in installed_packs(Deadline.after(10.0)):
         if pack.book is not None:
             causes = pluralize(len(pack.book.causes), "cause")
             yield f"pack {pack.name}: {causes}, {pluralize(len(pack.book.landmarks), 'landmark')}"
@@ -143,12 +137,8 @@ def lint(folder: Path, *, strict: bool) -> int:
     its examples and has a lookalike. Exit status: 0 no problem, 1 problems, 2 no such folder.
     """
     from workerdiag.authoring.lint import check_examples, incomplete_rules
-    from workerdiag.rulebook.toml_folder import read_folder
 
-    try:
-        book = read_folder(folder)
-    except RuleFileError as problem:
-        return _print_problems(folder, problem.problems, "")
+    book = _readable_rules(folder)
     problems = rule_problems(folder, book)
     if strict:
         problems += [*check_examples(book), *incomplete_rules(book)]
@@ -184,7 +174,10 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     except RuleFileError as problem:
         return _print_problems(Path(problem.place), problem.problems, "")
     if not strict:
-        _print_unproven(trial.unproven)
+        for each in trial.unproven[:_MAX_NOTES]:
+            click.echo(printable(f"note: {each}"), err=True)
+        if (more := len(trial.unproven) - _MAX_NOTES) > 0:
+            click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
     return _print_problems(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
 
 
@@ -199,15 +192,21 @@ def lock(folder: Path, *, check: bool) -> int:
     it was edited. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
     from workerdiag.authoring.lockfile import lock_problems, lock_rules
-    from workerdiag.rulebook.toml_folder import read_folder
 
-    try:
-        book = read_folder(folder)
-    except RuleFileError as problem:
-        return _print_problems(folder, problem.problems, "")
+    book = _readable_rules(folder)
     if check:
         return _print_problems(folder, lock_problems(folder, book), _rule_counts(book))
     return _print_problems(folder, lock_rules(folder, book), f"{_rule_counts(book)} locked")
+
+
+def _readable_rules(folder: Path) -> Rulebook:
+    """The rules of a folder; with mistakes in its files the command ends with these."""
+    from workerdiag.rulebook.toml_folder import read_folder
+
+    try:
+        return read_folder(folder)
+    except RuleFileError as problem:
+        raise Exit(_print_problems(folder, problem.problems, "")) from None
 
 
 def _print_problems(folder: Path, problems: Sequence[str], good: str) -> int:
@@ -218,13 +217,6 @@ def _print_problems(folder: Path, problems: Sequence[str], good: str) -> int:
         return EXIT_NOT_OK
     click.echo(printable(f"{folder}: {good}, no problems"))
     return EXIT_OK
-
-
-def _print_unproven(unproven: Sequence[str]) -> None:
-    for each in unproven[:_MAX_NOTES]:
-        click.echo(printable(f"note: {each}"), err=True)
-    if (more := len(unproven) - _MAX_NOTES) > 0:
-        click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
 
 
 def _trial_counts(trial: RuleEvaluation) -> str:
@@ -261,11 +253,6 @@ def schema(*, export: bool) -> None:
     click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))
 
 
-#: Seconds that reading logs for a draft may take; nobody waits for it in an except block.
-_READING_S = 120.0
-_MAX_BYTES = 64 * 2**20
-
-
 @command(
     "workerdiag knowledge draft worker.log > draft.toml",
     "kubectl logs my-worker --previous | workerdiag knowledge draft -",
@@ -287,8 +274,8 @@ def draft(logs: tuple[str, ...]) -> int:
     chunks: list[LogChunk] = []
     size = 0
     source = LogSource(logs, unbundle=bundle_evidence, unbox=death_message)
-    for piece in source.collect(budget_s=_READING_S):
-        if isinstance(piece, LogChunk) and size < _MAX_BYTES:
+    for piece in source.collect(budget_s=120.0):  # nobody waits for it in an except block
+        if isinstance(piece, LogChunk) and size < 64 * 2**20:
             chunks.append(piece)
             size += len(piece.data)
     if not source.has_read_any:
@@ -309,11 +296,9 @@ def rule_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of a file of a cause, landmarks, errors, reasons or shared advice."""
     from workerdiag.rulebook.toml_folder import FIELD_OF_TABLE, SharedRules
 
-    definitions, cause, landmark = _definitions()
+    definitions, cause, landmark, error, reason = _definitions()
     file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
     advice = add_definition(SharedRules, definitions, all_required=False)
-    error = add_definition(ErrorRule, definitions, all_required=False)
-    reason = add_definition(ReasonRule, definitions, all_required=False)
     for shape in map(definitions.__getitem__, ("Cause", "Landmark", "SharedRules", "ReasonRule")):
         shape["properties"] = {file_keys.get(key, key): each for key, each in shape["properties"].items()}
         shape["required"] = [file_keys.get(key, key) for key in shape["required"]]
@@ -338,8 +323,7 @@ def export_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
     from workerdiag.rulebook.toml_folder import SCHEMA
 
-    definitions, cause, landmark = _definitions()
-    error = add_definition(ErrorRule, definitions, all_required=False)
+    definitions, cause, landmark, error, reason = _definitions()
     texts = {"type": "array", "items": {"type": "string"}}
     return {
         "$schema": DIALECT,
@@ -352,7 +336,7 @@ def export_schema() -> dict[str, object]:
             "causes": {"type": "array", "items": cause},
             "landmarks": {"type": "array", "items": landmark},
             "errors": {"type": "array", "items": error},
-            "reasons": {"type": "array", "items": add_definition(ReasonRule, definitions, all_required=False)},
+            "reasons": {"type": "array", "items": reason},
             "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "notes": texts,
@@ -366,14 +350,13 @@ def export_schema() -> dict[str, object]:
     }
 
 
-def _definitions() -> tuple[Schema, Schema, Schema]:
-    from workerdiag.model.rules import SIGN_KINDS
-
+def _definitions() -> tuple[Schema, ...]:
+    """All definitions, and references to a cause, a landmark, an error and a reason."""
     definitions: Schema = {}
-    cause = add_definition(Cause, definitions, all_required=False)
-    landmark = add_definition(Landmark, definitions, all_required=False)
+    kinds = (Cause, Landmark, ErrorRule, ReasonRule)
+    references = [add_definition(each, definitions, all_required=False) for each in kinds]
     for kind, cls in SIGN_KINDS.items():
         sign = definitions[cls.__name__]
         sign["properties"] = {"kind": {"const": kind}, **sign["properties"]}
         sign["required"].insert(0, "kind")
-    return definitions, cause, landmark
+    return definitions, *references

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from workerdiag.rendering.bug_report import ReportExtras
 
 
-_NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
-
-
 @command("workerdiag report death.zip", "workerdiag report death.zip > report.md")
 @click.argument("bundle", metavar="PATH|URL|-", type=click.Path(readable=False, allow_dash=True))
 def report(bundle: str) -> int:
@@ -33,11 +30,13 @@ def report(bundle: str) -> int:
     Exit status: 0 a report; 2 bad usage, or no bundle.
     """
     from workerdiag.model.diagnosis import findings_answer
+    from workerdiag.pipeline import diagnose
     from workerdiag.rendering.bug_report import render_report
+    from workerdiag.rulebook.load import load_rulebook
 
     with status_line("reading the bundle"):
         found = _open_bundle(bundle)
-        again = _diagnose_again(found)
+        again = diagnose(found.evidence(), load_rulebook(), version=__version__)
     findings = found.findings or again
     changed = again if findings_answer(again) != findings_answer(findings) else None
     click.echo(render_report(findings, _report_extras(found, findings, changed)).rstrip("\n"))
@@ -59,14 +58,8 @@ def _open_bundle(place: str) -> Bundle:
     except (OSError, ImportError) as problem:
         detail = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         raise BundleError(name, detail, "check the path") from problem
-    raise BundleError(name, "it is not a death bundle", _NO_BUNDLE_REMEDY)
-
-
-def _diagnose_again(bundle: Bundle) -> Findings:
-    from workerdiag.pipeline import diagnose
-    from workerdiag.rulebook.load import load_rulebook
-
-    return diagnose(bundle.evidence(), load_rulebook(), version=__version__)
+    remedy = "Diagnosis.save() writes one; for logs use workerdiag explain"
+    raise BundleError(name, "it is not a death bundle", remedy)
 
 
 def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -> ReportExtras:

@@ -177,9 +177,6 @@ def _progress_text(progress: Progress | None) -> str | None:
     )
 
 
-FleetFormat = Literal["text", "json", "html"]
-
-
 @command(
     "workerdiag fleet triaged/",
     "workerdiag fleet triaged/ ~/.local/state/workerdiag/watch.db",
@@ -187,7 +184,7 @@ FleetFormat = Literal["text", "json", "html"]
 )
 @click.argument("places", metavar="FOLDER...", nargs=-1, required=True, type=click.Path())
 @format_option("text", "json", "html", text="`workerdiag schema fleet` prints the schema of the JSON.")
-def fleet(places: tuple[str, ...], form: FleetFormat) -> int:
+def fleet(places: tuple[str, ...], form: Literal["text", "json", "html"]) -> int:
     """Say what kills workers: shares, hosts, versions, since when.
 
     A FOLDER is what `workerdiag triage --output` wrote, or has a watcher's state files (.db, .sqlite) in it;

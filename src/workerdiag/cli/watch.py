@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -79,8 +79,6 @@ def make_state_folder(given: str | None) -> Path:
     return path
 
 
-#: At most this many closed cases, and deliveries that were given up, are listed.
-_MAX_OVER, _MAX_DEAD = 5, 10
 #: A sink that takes longer for one notice, in seconds, is reported as hanging.
 _LONG_S = 60.0
 _STATES: Mapping[DeliveryState, str] = {
@@ -97,10 +95,7 @@ def _open(state: str | None) -> Store:
     return Store(state_path(state), must_exist=True)
 
 
-@command(
-    "workerdiag watch status",
-    "workerdiag watch status --state prod.db",
-)
+@command("workerdiag watch status", "workerdiag watch status --state prod.db")
 @state_option
 def status(state: str | None) -> int:
     """Show the watcher, cases and sinks.
@@ -119,10 +114,7 @@ def status(state: str | None) -> int:
     return EXIT_NOT_OK if problems else EXIT_OK
 
 
-@command(
-    "workerdiag watch resend",
-    "workerdiag watch resend --sink 'slack:#dask'",
-)
+@command("workerdiag watch resend", "workerdiag watch resend --sink 'slack:#dask'")
 @click.argument("delivery_id", metavar="[ID]", required=False)
 @click.option("--sink", metavar="NAME", help="Only deliveries to this sink.")
 @state_option
@@ -159,7 +151,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         yield from _field("Cluster", f"{cluster}, read {ago} ago ({format_time(seen_at)} UTC)")
     cases = store.cases()
     current = [each for each in cases if each.is_open]
-    over = [each for each in cases if not each.is_open][-_MAX_OVER:]
+    over = [each for each in cases if not each.is_open][-5:]
     for name, some in (("Open", current), ("Over", over)):
         for case in some:
             yield from _case_lines(name, case)
@@ -167,7 +159,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         yield from _field("Cases", "none")
     for sink in store.outbox.sinks():
         yield from _field("Sink", _sink_text(sink, now))
-    for each in store.outbox.stored("dead")[-_MAX_DEAD:]:
+    for each in store.outbox.stored("dead")[-10:]:
         yield from _field("Failed", _dead_text(each))
 
 
@@ -203,13 +195,10 @@ def _dead_text(delivery: StoredDelivery) -> str:
 
 #: The command that ``workerdiag watch ADDRESS`` means.
 _START = "start"
-#: A word that may be a command, and is neither an address nor what a scheduler file is mostly called.
-_MISTYPED = re.compile(r"\w+")
 #: Seconds between two looks whether something failed.
 _LOOK_S = 1.0
 #: Seconds to wait for a scheduler that was never seen.
 _CONNECT_S = 30.0
-NoticeFormat = Literal["text", "json"]
 
 
 def notice_lines(notice: WatchedCase) -> Iterator[str]:
@@ -221,11 +210,6 @@ def notice_lines(notice: WatchedCase) -> Iterator[str]:
     for each in others:
         yield from wrapped(each, first="  ", rest="    ")
     yield ""
-
-
-def sink_problem(sink: SinkStatus) -> str:
-    """What a sink's last failure was, with the sink's name once."""
-    return sink.problem if sink.problem.startswith(sink.name) else f"{sink.name}: {sink.problem}"
 
 
 def _color(reason: NoticeReason) -> str | None:
@@ -254,17 +238,13 @@ class _WatchGroup(SafeGroup):
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
         if args[0].startswith(("http://", "https://")):
-            raise click.UsageError(
-                f"{args[0]} is a dashboard; give the scheduler's address, such as tcp://10.0.0.1:8786",
-                ctx,
-            )
-        if _MISTYPED.fullmatch(args[0]) and not os.path.lexists(args[0]):
+            what = "is a dashboard; give the scheduler's address, such as tcp://10.0.0.1:8786"
+            raise click.UsageError(f"{args[0]} {what}", ctx)
+        if re.fullmatch(r"\w+", args[0]) and not os.path.lexists(args[0]):  # neither an address nor a file
             near = difflib.get_close_matches(args[0], self.commands)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(
-                f"{args[0]!r} is not a command, an address (tcp://10.0.0.1:8786) or a scheduler file.{hint}",
-                ctx,
-            )
+            what = "is not a command, an address (tcp://10.0.0.1:8786) or a scheduler file."
+            raise click.UsageError(f"{args[0]!r} {what}{hint}", ctx)
         return super().resolve_command(ctx, [_START, *args])
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -298,12 +278,7 @@ def watch() -> None:
 @click.option("--name", metavar="NAME", help="Name of the cluster in notices. By default its address.")
 @format_option("text", "json", text="How to print notices; json is one object per line.")
 def start(
-    address: str,
-    state: str | None,
-    bundles: str | None,
-    name: str | None,
-    form: NoticeFormat,
-    **sinks: tuple[str, ...],
+    address: str, state: str | None, bundles: str | None, name: str | None, form: str, **sinks: tuple[str, ...]
 ) -> int:
     """Follow a cluster, and say why its workers die: here, and wherever the options say.
 
@@ -329,7 +304,7 @@ def start(
     return EXIT_OK
 
 
-def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
+def _follow(watcher: Watcher, address: str, form: str) -> None:
     known = watcher.has_history()
     patience = Deadline.after(_CONNECT_S)
     warned: set[tuple[str, str]] = set()
@@ -361,7 +336,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
     click.echo("The cluster was closed.", err=True)
 
 
-def _print(notice: WatchedCase, form: NoticeFormat) -> None:
+def _print(notice: WatchedCase, form: str) -> None:
     if form == "json":
         from workerdiag.watch.sinks.webhook import notice_json
 
@@ -374,7 +349,10 @@ def _print(notice: WatchedCase, form: NoticeFormat) -> None:
 def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
     found = watcher.status()
     failures = [(each.doing, f"could not {each.doing}: {each.problem}") for each in found.notes]
-    failures += [(each.name, sink_problem(each)) for each in found.sinks if each.problem]
+    for each in found.sinks:
+        if each.problem:
+            of_sink = "" if each.problem.startswith(each.name) else f"{each.name}: "
+            failures.append((each.name, f"{of_sink}{each.problem}"))
     for failure in failures:
         if failure not in warned:
             warned.add(failure)
