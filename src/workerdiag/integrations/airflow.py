@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.diagnosis import RetryPolicy as WorkPolicy
@@ -28,9 +28,6 @@ except ImportError as problem:
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-#: Characters of a reason that Airflow keeps (task_runner.py, task SDK 1.3).
-_MAX_REASON_CHARS: Final = 500
 
 
 class DeathRetryPolicy(RetryPolicy):
@@ -75,15 +72,17 @@ class DeathRetryPolicy(RetryPolicy):
         if diagnosis is None:
             return RetryDecision.default()
         policy = diagnosis.decision.policy
+        said = " ".join((f"workerdiag: {policy.action}: {policy.reason}.", *policy.conditions))
+        reason = said[:500]  # what Airflow keeps (task_runner.py, task SDK 1.3)
         match policy.action:
             case "retry" | "retry-elsewhere":
-                return RetryDecision.retry(delay=self.retry_delay, reason=_reason(policy))
+                return RetryDecision.retry(delay=self.retry_delay, reason=reason)
             case "retry-with-memory" if self._gives_memory(policy, context):
-                return RetryDecision.retry(delay=self.retry_delay, reason=_reason(policy))
+                return RetryDecision.retry(delay=self.retry_delay, reason=reason)
             case "do-not-retry" | "retry-with-memory":
-                return RetryDecision.fail(reason=_reason(policy))
+                return RetryDecision.fail(reason=reason)
             case "ask":
-                return RetryDecision(reason=_reason(policy))
+                return RetryDecision(reason=reason)
             case _:
                 assert_never(policy.action)
 
@@ -91,7 +90,3 @@ class DeathRetryPolicy(RetryPolicy):
         if self.give_memory is None or policy.memory_bytes is None:
             return False
         return self.give_memory(policy.memory_bytes, context)
-
-
-def _reason(policy: WorkPolicy) -> str:
-    return " ".join((f"workerdiag: {policy.action}: {policy.reason}.", *policy.conditions))[:_MAX_REASON_CHARS]

@@ -14,7 +14,6 @@ from workerdiag.rendering.wording import clip
 
 #: Maximum number of files in one folder.
 MAX_FILES: Final = 200
-_MAX_FILE_CHARS: Final = 200
 
 
 class NotAllowedError(Exception):
@@ -49,8 +48,7 @@ class AllowedFiles:
                 if files := self._files(root / path):
                     return files
         allowed = ", ".join(map(str, self.roots))
-        name = clip(repr(path), _MAX_FILE_CHARS)
-        raise NotAllowedError(f"there is no file {name} in the allowed folders: {allowed}")
+        raise NotAllowedError(f"there is no file {clip(repr(path), 200)} in the allowed folders: {allowed}")
 
     def _files(self, path: Path) -> Sequence[Path]:
         found = path.resolve()

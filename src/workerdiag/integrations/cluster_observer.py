@@ -36,8 +36,6 @@ from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
 
 #: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
 _EVENTS_S: Final = 2.0
-#: Total time limit for the diagnoses of one process, in seconds.
-_TOTAL_S: Final = 300.0
 #: Minimum time for a diagnosis, in seconds; with less, it is not begun.
 _LEAST_S: Final = 0.5
 
@@ -55,7 +53,8 @@ class ClusterObserver:
     """Collects unexpected deaths, with *timeout_s* seconds for one diagnosis. It never raises."""
 
     _timeout_s: float
-    _left_s: float = field(default=_TOTAL_S, init=False)
+    #: For all diagnoses of this process.
+    _left_s: float = field(default=300.0, init=False)
     #: Earlier deaths do not count: a cluster may be older than this process.
     _removals: Removals = field(factory=lambda: Removals(since=time.time()), init=False)
     #: Ids of the clients whose scheduler did not answer.
@@ -104,12 +103,11 @@ class ClusterObserver:
         diagnosis = None
         with suppress(Exception):
             diagnosis = self._diagnosis(exc, has_deaths=bool(observed))
-        candidates = [each for each in (diagnosis, *(each.diagnosis for each in observed)) if each]
-        for outcome in ("explained", "unknown"):
-            for each in candidates:
-                if each.outcome == outcome:
-                    return each
-        return None
+        found = (diagnosis, *(each.diagnosis for each in observed))
+        wanted = [
+            each for outcome in ("explained", "unknown") for each in found if each and each.outcome == outcome
+        ]
+        return wanted[0] if wanted else None
 
     def _diagnosis(self, exc: BaseException, *, has_deaths: bool) -> Diagnosis | None:
         client = next(iter(open_clients()), None)
@@ -188,10 +186,6 @@ def _arguments(client: object, workers: Sequence[str], timeout_s: float) -> Expl
     return evolve(arguments, about=tuple(Identity(worker=each) for each in workers))
 
 
-#: Events of orders, and under which name they list the workers (scheduler.py, 2024.8.1 to 2026.8.0).
-_ORDERS: Final[Mapping[str, str]] = {"restart-workers": "workers", "retire-workers": "retired"}
-
-
 @define(eq=False, kw_only=True)
 class Removals:
     """Reports each removal once."""
@@ -222,5 +216,7 @@ class Removals:
 
 
 def _ordered(message: Mapping[str, object]) -> Iterator[str]:
-    workers = message.get(_ORDERS.get(str(message.get("action")), ""))
+    """Yield the workers that an event of an order lists (scheduler.py, 2024.8.1 to 2026.8.0)."""
+    name = {"restart-workers": "workers", "retire-workers": "retired"}.get(str(message.get("action")), "")
+    workers = message.get(name)
     yield from map(str, workers if isinstance(workers, Iterable) else ())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 #: Limits for connecting to a scheduler, as a share of the time, and for disconnecting, in seconds.
-_CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
+CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
 
 
 def diagnose(
@@ -58,7 +58,7 @@ def diagnose(
     if timeout_s is None:
         timeout_s = seconds("explain.timeout")
     deadline = Deadline.after(timeout_s)
-    with nullcontext(client) if client else open_client(scheduler, timeout_s * _CONNECT_SHARE) as asked:
+    with nullcontext(client) if client else open_client(scheduler, timeout_s * CONNECT_SHARE) as asked:
         if known is not None and asked is None:
             return known
         diagnosis: Diagnosis = explain(exc, asked, timeout=max(deadline.left_s, 1.0))
@@ -129,8 +129,6 @@ def is_sure(findings: Findings) -> bool:
     return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT
 
 
-#: Share of the time by which the diagnosis ends earlier, so that its result is not lost.
-_ENDING_SHARE: Final = 0.1
 #: Seconds by which a log record or an error report is delayed, at most.
 TIMEOUT_S: Final = 5.0
 
@@ -179,7 +177,7 @@ def _answer(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diag
 def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
     token = _IS_ASKING.set(True)  # the thread too runs in a copy of this context
     try:
-        run = partial(diagnose, exc, scheduler, timeout_s=timeout_s * (1 - _ENDING_SHARE))
+        run = partial(diagnose, exc, scheduler, timeout_s=0.9 * timeout_s)  # so that its result is not lost
         call = partial(contextvars.copy_context().run, run)
         return call_in_time("workerdiag-in-passing", call, Deadline.after(timeout_s))
     except CALL_FAILURES:

@@ -20,9 +20,9 @@ from workerdiag.bundle.bundle_file import Bundle, read_bundle
 from workerdiag.bundle.kept_evidence import KeptLog
 from workerdiag.errors import BundleError
 from workerdiag.integrations.allowed_files import MAX_FILES, AllowedFiles, NotAllowedError
-from workerdiag.integrations.diagnose import open_client
+from workerdiag.integrations.diagnose import CONNECT_SHARE, open_client
 from workerdiag.model.diagnosis import Death, Findings, RankedCause
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.wording import clip, printable
@@ -38,13 +38,11 @@ NOTICE: Final = (
 )
 _MAX_CAUSES, _MAX_CLUES, _MAX_DEATHS, _MAX_ITEMS = 5, 8, 10, 8
 _MAX_CHARS: Final = 500
-#: Candidates below this probability are left out.
-_MIN_CHANCE: Final = 0.01
 
 
 def diagnosis_view(findings: Findings) -> dict[str, object]:
     """Return the answer, what to do, and under ``untrusted`` the evidence as quoted text."""
-    ranked = [each for each in findings.causes[:_MAX_CAUSES] if each.probability >= _MIN_CHANCE]
+    ranked = [each for each in findings.causes[:_MAX_CAUSES] if each.probability >= 0.01]
     view = {
         "outcome": findings.outcome,
         "summary": findings.summary,
@@ -86,16 +84,10 @@ def next_steps_view(findings: Findings) -> dict[str, object]:
     )
 
 
-def found_cause_view(cause: Cause) -> dict[str, object]:
-    """Return one search result."""
-    return clean(_pruned(cause, "id", "title", "status") | {"why": clip(cause.why, _MAX_CHARS)})
-
-
 def bundle_view(bundle: Bundle) -> dict[str, object]:
     """Return the contents of a death bundle: writer, time, the answer then, kinds of evidence, numbered logs."""
-    items = bundle.kept_evidence.items
-    logs = [each for each in items if isinstance(each, KeptLog)]
-    kinds = Counter(type(each).__name__ for each in items if not isinstance(each, KeptLog))
+    logs = _logs(bundle)
+    kinds = Counter(type(each).__name__ for each in bundle.kept_evidence.items if not isinstance(each, KeptLog))
     return clean(
         {
             "saved_at": str(bundle.manifest.get("saved_at")),
@@ -123,12 +115,12 @@ def bundle_view(bundle: Bundle) -> dict[str, object]:
 
 def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: int) -> dict[str, Any] | None:
     """Return some lines of one log, numbered as in the original log; None if there is no such log."""
-    logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
-    if not 1 <= number <= len(logs):
+    if not 1 <= number <= len(_logs(bundle)):
         return None
+    log = _logs(bundle)[number - 1]
     numbered = (
         (part.line + index, line)
-        for part in logs[number - 1].parts
+        for part in log.parts
         for index, line in enumerate(redact_object(part.data).decode("utf-8", "replace").splitlines())
     )
     lines = [(at, line) for at, line in numbered if at >= first_line]
@@ -137,11 +129,15 @@ def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: in
             "more_from_line": lines[most_lines][0] if len(lines) > most_lines else None,
             "untrusted": {
                 "notice": NOTICE,
-                "origin": logs[number - 1].origin,
+                "origin": log.origin,
                 "lines": [f"{at}: {clip(line, _MAX_CHARS)}" for at, line in lines[:most_lines]],
             },
         }
     )
+
+
+def _logs(bundle: Bundle) -> list[KeptLog]:
+    return [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
 
 
 def clean(value: T) -> T:
@@ -196,13 +192,8 @@ _INSTRUCTIONS: Final = (
     "Says why workers of a Dask cluster died, and what to do. Call `explain` with log files, a death bundle "
     f"or an allowed scheduler. {NOTICE}"
 )
-_READ_ONLY: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 #: Time limits of one question, in seconds: default and maximum.
 _TIMEOUT_S, _MAX_TIMEOUT_S = 15.0, 60.0
-#: Share of that for connecting to a scheduler, at most.
-_CONNECT_SHARE: Final = 0.4
-_MAX_FOUND, _MAX_LINES = 20, 200
-_PAGE_COLUMNS: Final = 100
 
 
 @frozen
@@ -247,8 +238,9 @@ class DeathTools:
 
         Returns ids for cause_page.
         """
-        found = search_causes(self.book, query, most=max(1, min(limit, _MAX_FOUND)))
-        return {"knowledge": self.book.release, "causes": [found_cause_view(each) for each in found]}
+        found = search_causes(self.book, query, most=max(1, min(limit, 20)))
+        causes = [_pruned(each, "id", "title", "status") | {"why": clip(each.why, _MAX_CHARS)} for each in found]
+        return {"knowledge": self.book.release, "causes": clean(causes)}
 
     def cause_page(self, cause_id: str) -> str:
         """Show all that is known of one cause: why it happens, its signs, what to do, what looks similar."""
@@ -257,7 +249,7 @@ class DeathTools:
             near = ", ".join(each.id for each in search_causes(self.book, cause_id.replace(".", " "), most=3))
             hint = f"did you mean {near}?" if near else "search_knowledge finds them"
             raise ToolError(f"there is no cause {cause_id!r}; {hint}")
-        return render_cause(cause, width=_PAGE_COLUMNS)
+        return render_cause(cause, width=100)
 
     def bundle_contents(self, path: str) -> dict[str, Any]:
         """List what a death bundle holds.
@@ -268,7 +260,7 @@ class DeathTools:
 
     def bundle_log(self, path: str, number: int, first_line: int = 1, lines: int = 100) -> dict[str, Any]:
         """Read lines of one log in a death bundle, by its number in bundle_contents; at most 200 lines at once."""
-        view = bundle_log_view(self._bundle(path), number, first_line, max(1, min(lines, _MAX_LINES)))
+        view = bundle_log_view(self._bundle(path), number, first_line, max(1, min(lines, 200)))
         if view is None:
             raise ToolError(f"there is no log {number} in it; bundle_contents lists them")
         return view
@@ -286,7 +278,7 @@ class DeathTools:
                     allowed = ", ".join(self.schedulers)
                     hint = "none: start with `workerdiag mcp --scheduler ADDRESS`"
                     raise ToolError(f"this scheduler may not be queried; allowed: {allowed or hint}")
-                client = stack.enter_context(open_client(scheduler, timeout_s * _CONNECT_SHARE))
+                client = stack.enter_context(open_client(scheduler, timeout_s * CONNECT_SHARE))
                 if client is None:
                     raise ToolError(f"cannot connect to {scheduler}; is it running?")
             diagnosis: Diagnosis = explain_death(None, client, logs=logs, rulebook=self.book, timeout=timeout_s)
@@ -319,13 +311,7 @@ def make_server(tools: DeathTools) -> MCPServer[Any]:
         instructions=_INSTRUCTIONS,
         log_level="WARNING",
     )
-    for each in (
-        tools.explain,
-        tools.next_steps,
-        tools.search_knowledge,
-        tools.cause_page,
-        tools.bundle_contents,
-        tools.bundle_log,
-    ):
-        server.add_tool(each, annotations=_READ_ONLY)
+    read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for name in "explain next_steps search_knowledge cause_page bundle_contents bundle_log".split():
+        server.add_tool(getattr(tools, name), annotations=read_only)
     return server

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 _WAITING = "asking the cluster why ..."
-_NO_LOOP = "no event loop is running: await workerdiag.explain(exc, client)"
 _EVENT = "post_run_cell"
 
 
@@ -82,7 +81,8 @@ class WorkerdiagMagics(Magics):
     def on_cell_run(self, result: ExecutionResult) -> None:
         """Show the answer, or that there is none, under a cell that failed with an exception of Dask."""
         with guarded("answering below a cell") as answering:
-            self._show_again()
+            while self._arrived:  # nbclient and the like read only the output of the running cell
+                _update(*self._arrived.pop())
             if (exc := result.error_in_exec) is not None and is_from_dask(exc):
                 self._answer(exc)
         if answering.problem is not None:
@@ -107,7 +107,9 @@ class WorkerdiagMagics(Magics):
         as soon as it is there.
         """
         arguments = parse_argstring(self.explain, line)
-        exc = None if arguments.now else _last_exception()
+        last: object = getattr(sys, "last_value", None)
+        is_ours = not arguments.now and isinstance(last, BaseException) and is_from_dask(last)
+        exc = cast("BaseException", last) if is_ours else None
         client = self._named_client(arguments.client) if arguments.client else self._client_of(exc)
         if exc is None and client is None:
             raise UsageError("nothing to explain: there is no client, and no exception came from Dask")
@@ -124,7 +126,7 @@ class WorkerdiagMagics(Magics):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise UsageError(_NO_LOOP) from None
+            raise UsageError("no event loop is running: await workerdiag.explain(exc, client)") from None
         place = display(_plain_line(_WAITING), raw=True, display_id=True)
 
         async def show() -> None:
@@ -137,11 +139,6 @@ class WorkerdiagMagics(Magics):
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    def _show_again(self) -> None:
-        """Show answers again for programs such as nbclient, which read only the output of the running cell."""
-        while self._arrived:
-            _update(*self._arrived.pop())
-
     def _named_client(self, name: str) -> Client:
         from distributed import Client
 
@@ -152,24 +149,19 @@ class WorkerdiagMagics(Magics):
 
     def _client_of(self, exc: BaseException | None) -> Client | None:
         """Return the client that waits for a task of *exc*, else Dask's default client; None if there is none."""
-        from distributed import default_client
+        from distributed import Client, default_client
 
         linked: Iterable[Any] = linked_exceptions(exc) if exc else ()
         tasks = {str(each.task) for each in linked if is_worker_death(each)}
-        for client in self._running_clients():
-            if tasks & {str(key) for key in client.futures}:
+        for client in list(self._variables.values()):
+            is_running = isinstance(client, Client) and client.status == "running"
+            if is_running and tasks & {str(key) for key in client.futures}:
                 return client
         try:
             client = default_client()
         except ValueError:
             return None
         return client if client.status == "running" else None
-
-    def _running_clients(self) -> Iterator[Client]:
-        from distributed import Client
-
-        values = list(self._variables.values())
-        yield from (each for each in values if isinstance(each, Client) and each.status == "running")
 
 
 def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> None:
@@ -183,9 +175,3 @@ def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> N
 
 def _plain_line(line: str) -> dict[str, str]:
     return {"text/plain": f"workerdiag: {line}"}
-
-
-def _last_exception() -> BaseException | None:
-    """Return the last exception that the shell showed, if Dask raised it."""
-    exc: object = getattr(sys, "last_value", None)
-    return exc if isinstance(exc, BaseException) and is_from_dask(exc) else None

@@ -32,8 +32,6 @@ except ImportError as problem:
 
 #: Name of the event, which distinguishes our records in a backend.
 EVENT_NAME: Final = "workerdiag.diagnosis"
-#: Maximum characters of a stack trace, counted from its end.
-_MAX_CHARS: Final = 20_000
 
 
 def emit_diagnosis(
@@ -68,7 +66,12 @@ def emit_diagnosis(
 def _record(diagnosis: Diagnosis, exc: BaseException | None) -> LogRecord:
     attributes = {f"workerdiag.{name}": value for name, value in facts(diagnosis).items()}
     if exc is not None:
-        attributes |= redact_object(_exception_attributes(exc))
+        of_exception = {
+            "exception.type": type_name(exc),
+            "exception.message": error_text(exc),
+            "exception.stacktrace": "".join(traceback.format_exception(exc))[-20_000:],
+        }
+        attributes |= redact_object(of_exception)
     now = time.time_ns()
     return LogRecord(
         timestamp=now,
@@ -80,11 +83,3 @@ def _record(diagnosis: Diagnosis, exc: BaseException | None) -> LogRecord:
         attributes=attributes,
         event_name=EVENT_NAME,
     )
-
-
-def _exception_attributes(exc: BaseException) -> dict[str, str]:
-    return {
-        "exception.type": type_name(exc),
-        "exception.message": error_text(exc),
-        "exception.stacktrace": "".join(traceback.format_exception(exc))[-_MAX_CHARS:],
-    }

@@ -70,20 +70,16 @@ def _process(event: Event, hint: Hint | None) -> Event:
     diagnosis = diagnose_in_passing(exc, integration.scheduler, timeout_s=integration.timeout_s)
     if diagnosis is None or not is_answer(diagnosis):
         return event
-    _describe(event, diagnosis)
-    if integration.attach_bundle and hint is not None:
-        with suppress(Exception):
-            hint["attachments"] = [*(hint.get("attachments") or ()), _bundle(diagnosis)]
-    return event
-
-
-def _describe(event: Event, diagnosis: Diagnosis) -> None:
     known = facts(diagnosis)
     tags = {f"workerdiag.{name}": str(known[name]) for name in _TAGS if name in known}
     event["tags"] = tags | dict(event.get("tags") or {})
     event["contexts"] = {"workerdiag": _context(diagnosis)} | (event.get("contexts") or {})
     if is_sure(diagnosis) and event.get("fingerprint", _DEFAULT_FINGERPRINT) == _DEFAULT_FINGERPRINT:
         event["fingerprint"] = ["workerdiag", diagnosis.fingerprint]
+    if integration.attach_bundle and hint is not None:
+        with suppress(Exception):
+            hint["attachments"] = [*(hint.get("attachments") or ()), _bundle(diagnosis)]
+    return event
 
 
 def _context(diagnosis: Diagnosis) -> dict[str, object]:

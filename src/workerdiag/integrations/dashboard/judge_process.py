@@ -39,12 +39,8 @@ JSON_SCHEMA: Final = 1
 MAX_CASES = 100
 #: Numbers of dead workers of a case to keep and to list, the newest first; others are only counted.
 MAX_VICTIMS, MAX_NAMED = 50, 10
-#: Number of dead workers whose memory is drawn, the newest of all cases.
-MAX_CURVES = 20
 #: Limits of the reports to keep, of the cases with the newest deaths: number and total characters, compressed.
 MAX_REPORTS, MAX_REPORT_CHARS = 50, 16 * 2**20
-#: Number of counted deaths to remember: ten times what the recorder keeps.
-_MAX_KNOWN = 10_000
 #: Maximum number of points of a curve: as many as fit into a drawing.
 MAX_POINTS = 120
 _NAME_CHARS = 100
@@ -180,7 +176,7 @@ class DeathBook:
         if self._json is None:
             cases = self._cases.values()
             victims = (victim for case in cases for victim in case.victims)
-            drawn = {each.id for each in nlargest(MAX_CURVES, victims, key=_when)}
+            drawn = {each.id for each in nlargest(20, victims, key=_when)}
             self._json = json.dumps(
                 {
                     "schema": JSON_SCHEMA,
@@ -229,7 +225,7 @@ class DeathBook:
             left -= len(case.report)
             report = case.report if len(self._cases) < MAX_REPORTS and left >= 0 else ""
             self._cases[case.id] = evolve(case, report=report, victims=case.victims[-MAX_VICTIMS:])
-        known = list(self._case_of.items())[-_MAX_KNOWN:]
+        known = list(self._case_of.items())[-10_000:]  # ten times what the recorder keeps
         self._case_of = {id_: case_id if case_id in self._cases else "" for id_, case_id in known}
 
 
@@ -300,10 +296,7 @@ def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 #: Seconds that the process may judge, and seconds after which it is killed: with its low priority it waits
 #: for all others on a busy machine.
 BUDGET_S, KILL_S = 60.0, 300.0
-#: Priority (nice) below that of the scheduler, which may have only one processor.
-_NICENESS = 10
 _MAX_REPORT_BYTES = 4 * 2**20
-_PROBLEM_CHARS = 300
 
 
 class JudgingError(Exception):
@@ -327,20 +320,6 @@ class JudgingProcess:
         """
         if getattr(sys, "frozen", False):
             raise JudgingError("a frozen program cannot start Python")
-        output, complaints, status = self._run(b"\n".join(deaths))
-        judgement = parse_judgement(output.splitlines())
-        if judgement is None:
-            said = complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise JudgingError(f"the judging process ended with status {status}: {said[:_PROBLEM_CHARS]}")
-        return judgement
-
-    def stop(self) -> None:
-        """Stop the process, if there is one, and start no further one."""
-        self._is_stopped.set()
-        if (process := self._process) is not None:
-            process.kill()
-
-    def _run(self, text: bytes) -> tuple[bytes, bytes, int]:
         command = [sys.executable, "-P", "-m", __name__]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         pipe = subprocess.PIPE
@@ -349,11 +328,21 @@ class JudgingProcess:
             try:
                 if self._is_stopped.is_set():
                     process.kill()
-                output, complaints = process.communicate(text, timeout=KILL_S)
+                output, complaints = process.communicate(b"\n".join(deaths), timeout=KILL_S)
             finally:
                 process.kill()
                 self._process = None
-        return output, complaints, process.returncode
+        judgement = parse_judgement(output.splitlines())
+        if judgement is None:
+            said = complaints.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+            raise JudgingError(f"the judging process ended with status {process.returncode}: {said}")
+        return judgement
+
+    def stop(self) -> None:
+        """Stop the process, if there is one, and start no further one."""
+        self._is_stopped.set()
+        if (process := self._process) is not None:
+            process.kill()
 
 
 def parse_judgement(lines: Sequence[bytes]) -> Judgement | None:
@@ -369,7 +358,7 @@ def parse_judgement(lines: Sequence[bytes]) -> Judgement | None:
 def main() -> None:
     """Judge the deaths on standard input. Only the judgement goes to standard output."""
     with contextlib.suppress(AttributeError, OSError):
-        os.nice(_NICENESS)
+        os.nice(10)  # below the scheduler, which may have only one processor
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # packs may print
     with answers:

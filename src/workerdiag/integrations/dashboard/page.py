@@ -24,7 +24,7 @@ from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.integrations.dashboard.judge_process import KILL_S, DeathBook, Judgement, JudgingProcess, unjudged
 from workerdiag.integrations.prometheus import export_counts
-from workerdiag.model.dask import Method, Reply
+from workerdiag.model.dask import Method
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.recorder.deaths import HANDLER
 from workerdiag.settings import shipped_text
@@ -138,8 +138,6 @@ def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
 
 #: Content security policy: a report loads nothing, so text smuggled in by a log cannot either.
 _REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-#: Dask may serve its pages under a prefix.
-_PREFIX = r"(?:/.*)?"
 #: The page with Dask's navigation, and the one for JupyterLab.
 PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
 _BODY = "integrations/dashboard/deaths.html"
@@ -176,7 +174,8 @@ def application(book: DeathBook, *, page: bytes, individual: bytes) -> Applicati
         r"workerdiag/deaths\.json": {"content": book.to_json, "kind": "application/json"},
         r"workerdiag/deaths/([0-9a-z]{1,40})\.html": {"content": book.report, "policy": _REPORT_MAY},
     }
-    return Application([(f"{_PREFIX}/{path}", _Content, options) for path, options in contents.items()])
+    # Dask may serve its pages under a prefix.
+    return Application([(rf"(?:/.*)?/{path}", _Content, options) for path, options in contents.items()])
 
 
 def plain_page() -> bytes:
@@ -202,8 +201,6 @@ SETTLE_S = 2.0
 MAX_DEATHS, MAX_BYTES = 100, 4 * 2**20
 #: Wait of one question to the recorder, and minimum interval of questions, in seconds.
 _WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
-#: Seconds that the thread waits beyond the time limit of the process.
-_SLACK_S = 5.0
 _THREAD = "workerdiag-deaths"
 
 
@@ -224,7 +221,8 @@ class DeathFollower:
         """Follow the deaths. A failure ends only this, with a line in the log."""
         with guarded("following the deaths of the scheduler") as following:
             while await self._look():
-                if self._is_due():
+                is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
+                if self._deaths and (is_full or self._settling.is_due(monotonic_s())):
                     await self._conclude()
         if following.problem is not None:
             why = describe_error(following.problem)
@@ -246,17 +244,16 @@ class DeathFollower:
         missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
         self._epoch, self._position = reply["epoch"], reply["position"]
         for death in reply["deaths"]:
-            if not _is_deliberate(death):  # a cluster that scales down all day must not start processes
+            record = death.get("record") or {}
+            announced = record.get("is_expected") is True
+            # a cluster that scales down all day must not start processes
+            if not is_deliberate(announced=announced, close_reason=record.get("close_reason")):
                 self._deaths.append(json.dumps(death, default=str).encode())
                 self._settling.arrived(monotonic_s())
             await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
         self._book.settle(len(self._deaths), missed)
         await asyncio.sleep(_LEAST_WAIT_S)
         return reply.get("closing_reason") is None
-
-    def _is_due(self) -> bool:
-        is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
-        return bool(self._deaths) and (is_full or self._settling.is_due(monotonic_s()))
 
     async def _conclude(self) -> None:
         """Judge what has settled, then pause for as long as that took: others need the processor too."""
@@ -274,9 +271,4 @@ class DeathFollower:
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
         async with self._one_at_a_time:
-            return await in_thread(_THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S)
-
-
-def _is_deliberate(death: Reply) -> bool:
-    record = death.get("record") or {}
-    return is_deliberate(announced=record.get("is_expected") is True, close_reason=record.get("close_reason"))
+            return await in_thread(_THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + 5.0)
