@@ -41,7 +41,6 @@ SCHEMA_VERSION: Final = 1
 BLIND_KEY: Final = "blind"
 #: Minimum probability for counting a stop as deliberate.
 _SURE_OF_STOP = 0.8
-_SIGKILL = 9
 #: A nanny kills a worker four seconds after asking it to stop (0.8 * 5 s, ``kill`` in nanny.py). An earlier
 #: silent end has another reason.
 LEAST_KILL_S = 3.0
@@ -97,7 +96,7 @@ def _was_killed_while_awake(death: RecordedDeath) -> bool:
     """
     record, report = death.record, death.report
     ending = report.exit if report is not None else None
-    if record is None or ending is None or ending.signal != _SIGKILL:
+    if record is None or ending is None or ending.signal != 9:
         return False
     age_s = record.last_heartbeat.age_s
     return age_s is not None and 0 <= age_s < LEAST_KILL_S
@@ -157,10 +156,6 @@ def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
 
 #: Maximum number of deaths judged together: `explain` evaluates no more one by one.
 _TOGETHER = 200
-#: Number of deaths, the first of a group, on which its diagnosis rests.
-_SAMPLE = 20
-#: Seconds within which the death of another worker with the same task may be a consequence.
-_CONSEQUENCE_S = 10.0
 #: Minimum time for each step, in seconds, even if it is late: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
@@ -221,20 +216,17 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
 
 
 def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[Judged]:
-    diagnosis = _explained(_evidence(lost), deadline)
-    for death, found in pair_deaths(lost, diagnosis.deaths):
-        yield _with_process(death, found), found
-
-
-def _with_process(death: WatchedDeath, found: Death) -> WatchedDeath:
-    """Return the death with the process that all deaths together gave it, without what logs say of others.
+    """Yield each death with the process that all deaths together gave it, without what logs say of others.
 
     By its own evidence alone, the exit of a worker that died beside it could be taken for its own.
     """
-    if death.identity.pid is not None or found.identity.pid is None:
-        return death
-    known = evolve(death, identity=death.identity.merged_with(found.identity))
-    return evolve(known, evidence=tuple(_own_records(known)))
+    diagnosis = _explained(_evidence(lost), deadline)
+    for death, found in pair_deaths(lost, diagnosis.deaths):
+        if death.identity.pid is not None or found.identity.pid is None:
+            yield death, found
+        else:
+            known = evolve(death, identity=death.identity.merged_with(found.identity))
+            yield evolve(known, evidence=tuple(_own_records(known))), found
 
 
 def _own_records(death: WatchedDeath) -> Iterator[Evidence]:
@@ -275,12 +267,12 @@ def _tasks_of(found: Death) -> frozenset[str]:
 
 
 def _cause_before(judged: Judged, had_task: Mapping[str, Sequence[Judged]]) -> str | None:
-    """Return the cause of the first death, seconds ago, of a worker with one of the same tasks."""
+    """Return the cause of the first death, at most ten seconds ago, of a worker with one of the same tasks."""
     when = _when(judged)
     before = []
     for task in _tasks_of(judged[1]):
         of_task = had_task.get(task, ())  # the oldest first
-        place = bisect_left(of_task, when - _CONSEQUENCE_S, key=_when)
+        place = bisect_left(of_task, when - 10, key=_when)
         before += [each for each in of_task[place : place + 1] if _when(each) <= when]
     return _cause_of(min(before, key=_when)[1]) if before else None
 
@@ -290,8 +282,9 @@ def _when(judged: Judged) -> float:
 
 
 def _sample(group: Sequence[Judged]) -> list[WatchedDeath]:
+    """Return the deaths of a group on which its diagnosis rests."""
     known = [each for each in group if _cause_of(each[1]) is not None]
-    return [death for death, _ in (known or group)[:_SAMPLE]]
+    return [death for death, _ in (known or group)[:20]]
 
 
 def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
@@ -360,7 +353,8 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> Iter
             for death in free.get(name, ())
             if id(death) not in taken and each.identity.same_process(death.identity)
         ]
-        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=Death(identity=NO_IDENTITY))
+        apart_s = {id(death): inf if death.when is None else abs(each.when - death.when) for death in same}
+        nearest = min(same, key=lambda death: apart_s[id(death)], default=Death(identity=NO_IDENTITY))
         taken.add(id(nearest))
         yield each, nearest
 
@@ -373,10 +367,6 @@ def _names(identity: Identity) -> Iterator[str]:
         yield f"pid {identity.pid}"
 
 
-def _seconds_to_death(watched: WatchedDeath, death: Death) -> float:
-    return abs(watched.when - death.when) if death.when is not None else inf
-
-
 #: Log lines within these seconds before and after a death may be about it.
 _BEFORE_S, _AFTER_S = 120.0, 60.0
 #: The process in messages of nannies (nanny.py, worker_memory.py).
@@ -384,8 +374,6 @@ _PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
 #: Messages of a nanny about the end of a process, and after each end (nanny.py, 2024.8.1 to 2026.8.0).
 _END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
 _FOLLOWERS = ("Unregistering worker", "Restarting worker")
-#: Message of the scheduler that it retires workers (scheduler.py, ``retire_workers``).
-_ORDER = "Retire worker "
 
 
 def records_about(death: WatchedDeath, text: str, others: Collection[str] = ()) -> Iterator[str]:
@@ -431,7 +419,8 @@ def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
     A worker that stops says so first. This one did not, and was gone before a nanny would have killed it: it
     crashed, or was killed, while its cluster was closing.
     """
-    found = RECORD_TIME.match(record) if death.is_unannounced and _ORDER in record else None
+    is_order = death.is_unannounced and "Retire worker " in record  # scheduler.py, ``retire_workers``
+    found = RECORD_TIME.match(record) if is_order else None
     return found is not None and death.when - _utc_timestamp(found[1]) < LEAST_KILL_S
 
 
@@ -441,7 +430,6 @@ def _utc_timestamp(text: str) -> float:
 
 #: Format of the time of a record in `workerdiag.sources.cluster.session`, in UTC.
 RECORD_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
-_TIME_CHARS = len("2026-11-21 10:02:03,123")
 
 
 def log_records(text: str) -> Iterator[str]:
@@ -473,6 +461,6 @@ def merge_log_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
             merged.append(piece)
         counts |= Counter(log_records(text))
     for log, (place, counts) in excerpts.items():
-        records = sorted(counts.elements(), key=lambda record: record[:_TIME_CHARS])
+        records = sorted(counts.elements(), key=lambda record: record[: len("2026-11-21 10:02:03,123")])
         merged[place] = evolve(log, data="".join(records).encode())
     return merged

@@ -103,10 +103,8 @@ class ClusterObserver:
         diagnosis = None
         with suppress(Exception):
             diagnosis = self._diagnosis(exc, has_deaths=bool(observed))
-        found = (diagnosis, *(each.diagnosis for each in observed))
-        wanted = [
-            each for outcome in ("explained", "unknown") for each in found if each and each.outcome == outcome
-        ]
+        found = [each for each in (diagnosis, *(each.diagnosis for each in observed)) if each]
+        wanted = [each for outcome in ("explained", "unknown") for each in found if each.outcome == outcome]
         return wanted[0] if wanted else None
 
     def _diagnosis(self, exc: BaseException, *, has_deaths: bool) -> Diagnosis | None:

@@ -27,7 +27,7 @@ from workerdiag.incidents import (
     title_of,
     victim_name,
 )
-from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
+from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
 from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
@@ -279,15 +279,16 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase |
 def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float) -> WatchedCase:
     """Return a case at its first incident, or at the first one after it was closed; its numbers continue."""
     deaths = incident.deaths
-    hosts = hosts_of(deaths)
+    hosts, times = hosts_of(deaths), [incident.when, *(each.when for each in deaths)]
+    key = case.key if case is not None else incident.key
     opened = WatchedCase(
-        id=case.id if case is not None else case_id(cluster, incident.key),
-        key=case.key if case is not None else incident.key,
+        id=case_id(cluster, key),
+        key=key,
         cluster=cluster,
         state="firing",
         what="",
-        opened_at=min((incident.when, *(each.when for each in deaths))),
-        last_death_at=max((incident.when, *(each.when for each in deaths))),
+        opened_at=min(times),
+        last_death_at=max(times),
         death_count=len(deaths),
         hosts=hosts,
         first_victim=victim_name(deaths[0].identity) if deaths else "",
@@ -318,7 +319,7 @@ def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> Watched
 
 def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
     """Return the news since the last notice, if that is long enough ago."""
-    if 0 <= now - _last_word(case) < settings.collect_s:
+    if case.sequence and 0 <= now - case.at < settings.collect_s:
         return case, None
     told = case.progress.told_causes
     if _is_likely(case) and case.cause not in told:
@@ -346,38 +347,27 @@ def _last_seen(case: WatchedCase) -> float:
     return case.progress.seen_at if case.progress.seen_at is not None else -inf
 
 
-def _last_word(case: WatchedCase) -> float:
-    return case.at if case.sequence else -inf
-
-
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
     """Return the case with the content of *diagnosis*."""
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
-    advice = _advice_texts(top.mitigations) if is_likely(diagnosis) and top is not None else []
+    mitigations = top.mitigations[:_MAX_ADVICE] if is_likely(diagnosis) and top is not None else ()
+    advice = [  # the first as at the top of a report, the others with their conditions
+        one_line(f"If {each.when}: {each.do}" if number and each.when else each.do)
+        for number, each in enumerate(mitigations)
+    ]
+    running = diagnosis.deaths[0].executing if diagnosis.deaths else None
+    only_task = running[0] if running is not None and len(running) == 1 else ""
     return evolve(
         case,
         cause=top.id if top is not None else None,
         what=title_of(diagnosis),
         probability=top.probability if top is not None else 0.0,
         blame=diagnosis.blame.verdict,
-        task=_task_of(diagnosis),
-        advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
+        task=one_line(diagnosis.blame.task or only_task),
+        advice=tuple(advice) or (lead["Do now"],),
         acts=tuple(map(one_line, diagnosis.acts[-_MAX_ADVICE:])),
         diagnosis_json=diagnosis.to_json(),
     )
-
-
-def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
-    """Return the advice: the first text as at the top of a report, the others with their conditions."""
-    first = [one_line(each.do) for each in mitigations[:1]]
-    others = [one_line(f"If {each.when}: {each.do}" if each.when else each.do) for each in mitigations[1:]]
-    return [*first, *others]
-
-
-def _task_of(diagnosis: Diagnosis) -> str:
-    """Return the task that Dask blames, else the only task that ran on the first victim."""
-    running = diagnosis.deaths[0].executing if diagnosis.deaths else None
-    return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
 
 
 def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> WatchedCase:

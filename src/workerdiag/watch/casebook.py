@@ -35,8 +35,6 @@ from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.store import Store
 
-_PRUNE_S = 86_400.0
-
 
 @define(eq=False, kw_only=True)
 class Casebook:
@@ -103,12 +101,13 @@ class Casebook:
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
         """Say what is due by time. The scheduler last answered at *seen_at*; *problem* says why we are blind."""
         with self._transaction():
-            if problem is not None:
-                self._blind(now, problem)
+            before = self.store.case(case_id(self.cluster, BLIND_KEY))
+            if problem is not None and (blind := blind_case(self.cluster, now, problem, before)) is not before:
+                self._keep(before, blind, "blind", now)
             for case in self._open_cases():
                 if seen_at is not None and not (case.key == BLIND_KEY and problem is not None):
                     self._keep(case, *with_time(case, now, seen_at=seen_at, settings=self.settings), now)
-        if not 0 <= now - self._pruned_at < _PRUNE_S:
+        if not 0 <= now - self._pruned_at < 86_400:
             self.store.prune()
             self._pruned_at = now
 
@@ -181,12 +180,6 @@ class Casebook:
             yield
         if self._has_said:
             self.wake()
-
-    def _blind(self, now: float, problem: str) -> None:
-        before = self.store.case(case_id(self.cluster, BLIND_KEY))
-        case = blind_case(self.cluster, now, problem, before)
-        if case is not before:
-            self._keep(before, case, "blind", now)
 
     def _open_cases(self) -> list[WatchedCase]:
         return [case for case in self.store.cases(self.cluster) if case.is_open]

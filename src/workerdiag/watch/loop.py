@@ -36,15 +36,10 @@ _LATE_S = 30.0
 _PAUSE_S = 5.0
 #: Time limit for judging the deaths that settled together, in seconds.
 _JUDGE_S = 20.0
-#: Consecutive failures to judge that make the watcher blind.
-_MAX_FAILURES = 3
-#: Time limits at the end, in seconds: the last question to the scheduler, and the last judgement.
+#: Time limit of the last question to the scheduler, in seconds.
 _LAST_LOOK_S = 1.0
-_LAST_JUDGE_S = 5.0
 #: Seconds before each retry. After the last one the journal is given up.
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)
-_READ_S = 30.0
-_READING = "read the journal of the previous scheduler"
 
 _T = TypeVar("_T")
 
@@ -99,7 +94,10 @@ class WatchLoop:
     async def _round(self) -> None:
         if not self._is_resumed:
             with self._noting("read the state"):
-                self._resume()
+                self._cursor = self.book.cursor()
+                if self.book.pending():
+                    self._settling.arrived(self.clock())
+                self._is_resumed = True
         await self._look(self._wait_s())
         await self._read_unread()
         if self._settling.is_due(self.clock()):
@@ -110,17 +108,11 @@ class WatchLoop:
         if not self._is_ended and self._seen_at is not None:
             await self._look(0.0, late_s=_LAST_LOOK_S)
         if self._settling.due_at is not None:
-            await self._judge_deaths(_LAST_JUDGE_S)
+            await self._judge_deaths(5.0)
         if self._is_ended:
             with self._noting("end the cases"):
                 self.book.end(self.clock())
             self.progress.changed(state="ended", problem="")
-
-    def _resume(self) -> None:
-        self._cursor = self.book.cursor()
-        if self.book.pending():
-            self._settling.arrived(self.clock())
-        self._is_resumed = True
 
     def _wait_s(self) -> float:
         """Return the seconds that the next question may wait: until something else is due."""
@@ -147,7 +139,7 @@ class WatchLoop:
     async def _poll(self, wait_s: float, late_s: float) -> FeedBatch | None:
         """Return the feed's answer; None if the watcher is stopped meanwhile."""
         asking = asyncio.ensure_future(self.feed.poll(self._cursor, wait_s=wait_s))
-        asking.add_done_callback(_retrieve)
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # else asyncio complains
         stopping = asyncio.ensure_future(self._stop.wait())
         waited_for = {asking} if self._stop.is_set() else {asking, stopping}
         try:
@@ -179,9 +171,10 @@ class WatchLoop:
             self._settling.arrived(now)
         self._blindness.regained("scheduler")
         if batch.missed_count:
-            self._blindness.missed(
-                now, f"{_lost_text(batch.missed_count)} overwritten before the watcher read them"
+            lost = (
+                "1 death or event was" if batch.missed_count == 1 else f"{batch.missed_count} deaths or events were"
             )
+            self._blindness.missed(now, f"{lost} overwritten before the watcher read them")
         if batch.standstill:
             await self._stands_still(batch.standstill, batch.now)
 
@@ -221,8 +214,8 @@ class WatchLoop:
 
     async def _read_journal(self, cursor: Cursor | None) -> str:
         """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
-        with self._noting(_READING) as reading:
-            stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
+        with self._noting("read the journal of the previous scheduler") as reading:
+            stored = await asyncio.wait_for(self.feed.stored(cursor), 30.0)
             new_count = self.book.add(stored.deaths)
         if reading.problem is not None:
             return describe_error(reading.problem)
@@ -260,7 +253,7 @@ class WatchLoop:
         self._failures += 1
         self._settling.arrived(now)
         self._failed("judge deaths", judging.problem)
-        if self._failures >= _MAX_FAILURES:
+        if self._failures >= 3:
             why = f"deaths could not be judged: {describe_error(judging.problem)}"
             self._blindness.lost("judge", now, why)
 
@@ -289,16 +282,6 @@ class WatchLoop:
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
     return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
-
-
-def _lost_text(count: int) -> str:
-    return "1 death or event was" if count == 1 else f"{count} deaths or events were"
-
-
-def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
-    """Retrieve the outcome of an abandoned question, so that asyncio does not complain."""
-    if not asked.cancelled():
-        asked.exception()
 
 
 #: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: judging fails.
@@ -341,9 +324,6 @@ class Blindness:
             if obstacle != "scheduler" or now - since >= self.patience_s
         ]
         return "; ".join(problems) or None
-
-
-_MAX_NOTES = 20
 
 
 @frozen(kw_only=True)
@@ -409,4 +389,4 @@ class WatcherProgress:
                 notes[-1] = evolve(notes[-1], last_at=now, count=notes[-1].count + 1)
             else:
                 notes.append(note)
-            self._status = evolve(self._status, notes=tuple(notes[-_MAX_NOTES:]))
+            self._status = evolve(self._status, notes=tuple(notes[-20:]))

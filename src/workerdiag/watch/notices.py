@@ -30,12 +30,7 @@ _MAX_URL, _UNUSABLE = 2_000, frozenset(' "<>\\^`{|}')
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
-_MAX_HOSTS, _MAX_ADVICE = 5, 3
-_CLUSTER_CHARS, _ADVICE_CHARS = 40, 250
-#: A task key may contain all its arguments.
-_TASK_CHARS = 100
-#: Text for a case whose cluster is gone.
-ENDED_TEXT = "The cluster shut down before this was resolved."
+_ADVICE_CHARS = 250
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
     "recurring": "Again: ",
@@ -54,7 +49,7 @@ def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> WatchedCas
         notice_id=notice_id(case),
         reason=reason,
         at=now,
-        title=title_line(_title(case, reason), _certainty(case, reason)),
+        title=_title_line(_title(case, reason), _certainty(case, reason)),
         text="\n".join(clip(clean(line), _LINE_CHARS) for line in _notice_lines(case, reason, now)),
         links=_links(case),
         cluster=clean(case.cluster),
@@ -77,8 +72,7 @@ def notice_id(case: WatchedCase) -> str:
     return f"{case.id}-{case.opened_at:.0f}-{case.sequence}"
 
 
-def title_line(text: str, ending: str = "") -> str:
-    """Return a title of at most `TITLE_CHARS` characters, with its ending intact."""
+def _title_line(text: str, ending: str) -> str:
     return clip(clean(text), TITLE_CHARS - len(ending)) + ending
 
 
@@ -99,21 +93,17 @@ def is_web_address(target: str) -> bool:
 
 
 def _title(case: WatchedCase, reason: NoticeReason) -> str:
-    cluster = clip(clean(case.cluster), _CLUSTER_CHARS)
+    cluster = clip(clean(case.cluster), 40)
     if case.key == BLIND_KEY:
         return _blind_title(case, reason, cluster)
-    happened = _happened(case, cluster)
-    if reason == "resolved":
-        happened = f"{happened}, none now" if case.death_count else f"{cluster} is working again"
+    if case.death_count:
+        on_hosts = f" on {len(case.hosts)} hosts" if len(case.hosts) > 1 else ""
+        none_now = ", none now" if reason == "resolved" else ""
+        happened = f"{pluralize(case.death_count, 'worker')} of {cluster} died{on_hosts}{none_now}"
+    else:
+        happened = f"{cluster} {'is working again' if reason == 'resolved' else 'stands still'}"
     is_first_cause = reason == "changed" and len(case.progress.told_causes) == 1
     return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.what}"
-
-
-def _happened(case: WatchedCase, cluster: str) -> str:
-    if not case.death_count:
-        return f"{cluster} stands still"
-    on_hosts = f" on {len(case.hosts)} hosts" if len(case.hosts) > 1 else ""
-    return f"{pluralize(case.death_count, 'worker')} of {cluster} died{on_hosts}"
 
 
 def _blind_title(case: WatchedCase, reason: NoticeReason, cluster: str) -> str:
@@ -155,58 +145,39 @@ def _change_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
         quiet = format_duration(case.progress.quiet_s)
         yield f"It has not happened for {quiet}, while the cluster was seen alive."
     if reason == "ended":
-        yield ENDED_TEXT
+        yield "The cluster shut down before this was resolved."
 
 
 def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
-    yield f"When: {times_text(case)}"
-    yield from _churn_lines(case)
-    if case.hosts:
-        yield f"Where: {_hosts(case)}"
-    if case.death_count > 1 and case.first_victim:
-        yield f"First victim: {case.first_victim}"
-    if count := case.unexplained_count:
-        yield f"Also: {pluralize(count, 'worker')} died of an unknown cause"
-    if case.task:
-        yield f"Task: {clip(case.task, _TASK_CHARS)}"
-    if case.cause is not None:
-        yield f"How sure: {format_percent(case.probability)}, {certainty_text(case.probability)}"
-    if case.blame != "unknown":
-        died = case.death_count or case.blame != "task"
-        yield f"Who needs to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
+    first, last = format_time(case.opened_at), format_time(case.last_death_at)
+    span = format_duration(max(0.0, case.last_death_at - case.opened_at))
+    lost = f"{pluralize(case.progress.lost_results, 'finished result')} lost with them, to be computed again"
+    more = f" and {len(case.hosts) - 5} more" if len(case.hosts) > 5 else ""
+    others = case.unexplained_count
+    is_task_alone = case.blame == "task" and not case.death_count
+    known = {
+        "When": f"{first} UTC" if first == last else f"{first} to {last} UTC",
+        "Again and again": f"{pluralize(case.death_count, 'death')} in {span}; {lost}" if case.is_churn else "",
+        "Where": f"{', '.join(sorted(case.hosts)[:5])}{more}",
+        "First victim": case.first_victim if case.death_count > 1 else "",
+        "Also": f"{pluralize(others, 'worker')} died of an unknown cause" if others else "",
+        "Task": clip(case.task, 100),  # a key may contain all its arguments
+        "How sure": f"{format_percent(case.probability)}, {certainty_text(case.probability)}" if case.cause else "",
+        "Who needs to act": (
+            "" if case.blame == "unknown" else TASK_TEXT if is_task_alone else VERDICT_TEXTS[case.blame]
+        ),
+    }
+    yield from (f"{label}: {text}" for label, text in known.items() if text)
     if reason not in ("resolved", "ended"):
-        yield from _advice_lines(case)
+        for each in case.acts:
+            yield f"Done about it: {clip(each, _ADVICE_CHARS)}"
+        for number, each in enumerate(case.advice[:3]):
+            yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
     links = _links(case)
     if "cause" in links:
         yield f"More: {links['cause']}"
     if "bundle" in links:
         yield f"Evidence: {links['bundle']}"
-
-
-def _churn_lines(case: WatchedCase) -> Iterator[str]:
-    if case.is_churn:
-        span = format_duration(max(0.0, case.last_death_at - case.opened_at))
-        lost = f"{pluralize(case.progress.lost_results, 'finished result')} lost with them, to be computed again"
-        yield f"Again and again: {pluralize(case.death_count, 'death')} in {span}; {lost}"
-
-
-def _advice_lines(case: WatchedCase) -> Iterator[str]:
-    for each in case.acts:
-        yield f"Done about it: {clip(each, _ADVICE_CHARS)}"
-    for number, each in enumerate(case.advice[:_MAX_ADVICE]):
-        yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
-
-
-def times_text(about: WatchedCase) -> str:
-    """Return the time span of the deaths for people."""
-    first, last = format_time(about.opened_at), format_time(about.last_death_at)
-    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
-
-
-def _hosts(case: WatchedCase) -> str:
-    named = sorted(case.hosts)[:_MAX_HOSTS]
-    more = len(case.hosts) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def _links(case: WatchedCase) -> dict[str, str]:

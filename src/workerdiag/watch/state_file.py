@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 BUSY_S = 10.0
 #: What to do about a row that cannot be read.
 CHANGED_REMEDY = "it was changed by hand or by another version; keep a copy of it and name another file"
-#: Size limit of the write-ahead log after a checkpoint, in bytes.
-_MAX_IDLE_LOG_BYTES = 1024 * 1024
 _TABLES = """
 CREATE TABLE cursor (cluster TEXT PRIMARY KEY, epoch TEXT NOT NULL, position INTEGER NOT NULL, seen_at REAL NOT NULL);
 CREATE TABLE death (
@@ -69,7 +67,6 @@ _REMEDIES = {
     sqlite3.SQLITE_BUSY: "end the process that has it open for writing",
     sqlite3.SQLITE_LOCKED: "end the process that has it open for writing",
 }
-_NO_FILE = "give the path that the watcher was started with, in a folder that is there"
 
 
 class StateFile:
@@ -111,7 +108,9 @@ class StateFile:
             if is_part:
                 yield self._connection
                 return
-            self._check_place()
+            if self._path is not None and self._inode is not None and _inode(self._path) != self._inode:
+                why = "it was removed or replaced while in use"  # what is written to it would be lost
+                raise StateFileError(self.name, why, "start the watcher again")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -203,13 +202,14 @@ class StateFile:
                 (path if must_exist else path.parent).stat()
                 return True
         except OSError as problem:
-            raise StateFileError(self.name, problem.strerror or error_text(problem), _NO_FILE) from problem
+            remedy = "give the path that the watcher was started with, in a folder that is there"
+            raise StateFileError(self.name, problem.strerror or error_text(problem), remedy) from problem
         return False
 
     def _prepare(self, *, is_new: bool) -> None:
         run = self._connection.execute
         run("PRAGMA synchronous=FULL")
-        run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
+        run(f"PRAGMA journal_size_limit={2**20}")  # of the write-ahead log after a checkpoint
         if not self._check_version():
             run("PRAGMA auto_vacuum=INCREMENTAL")  # has an effect only before the first table
         if is_new and self._path is not None:
@@ -243,11 +243,6 @@ class StateFile:
         if application or version or tables:
             raise StateFileError(self.name, "it is the database of another program", "name another file")
         return False
-
-    def _check_place(self) -> None:
-        """Raise if the file was moved or deleted: what is written to it would be lost."""
-        if self._inode is not None and self._path is not None and _inode(self._path) != self._inode:
-            raise StateFileError(self.name, "it was removed or replaced while in use", "start the watcher again")
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:

@@ -38,9 +38,6 @@ from workerdiag.watch.state_file import (
     value_to_json,
 )
 
-#: Exponent beyond which every wait is the longest; 2.0 to a larger one may overflow.
-_MAX_DOUBLINGS = 60
-
 
 @frozen(kw_only=True)
 class StoredDelivery:
@@ -94,7 +91,7 @@ class RetrySettings:
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
         """Return the seconds until the next attempt after some *failures*, at least *retry_after_s*."""
-        step = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+        step = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 60))  # a larger one may overflow
         wait = step * (0.5 + 0.5 * random())
         if retry_after_s is not None and retry_after_s > 0:  # a NaN is not
             asked = min(retry_after_s, self.longest_retry_after_s)
@@ -164,7 +161,6 @@ _PRUNE = """
             SELECT 1 FROM delivery AS later WHERE later.case_id = delivery.case_id
             AND later.sink = delivery.sink AND later.state = 'sent' AND later.number > delivery.number))
 """
-_UNREADABLE = "its notice in the state file cannot be read"
 _STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 
 
@@ -215,7 +211,8 @@ class DeliveryTable:
             for id_, attempt, tries, case_id, body in self._file.run(_NEXT, (sink, now)):
                 notice = _notice(body)
                 if notice is None:
-                    self._change(id_, "pending", state="dead", attempts=attempt, problem=_UNREADABLE)
+                    problem = "its notice in the state file cannot be read"
+                    self._change(id_, "pending", state="dead", attempts=attempt, problem=problem)
                     return self.claim(sink)
                 self._change(id_, "pending", state="sending", attempts=attempt)
                 last = self._file.run(_LAST_RECEIPT, (case_id, sink))

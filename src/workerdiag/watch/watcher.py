@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 #: Seconds that closing a watcher may take.
 CLOSE_S = 10.0
-#: The same at the end of a program that did not close it.
-_EXIT_S = 2.0
-#: Share of that for a last look and a last judgement; the rest is for deliveries.
-_ROUND_SHARE = 0.7
 
 
 @define(eq=False, kw_only=True)
@@ -105,7 +101,7 @@ class Watcher:
             self._close_outbox(0.0)
             raise
         self._is_started.wait()
-        atexit.register(self.close, timeout_s=_EXIT_S)
+        atexit.register(self.close, timeout_s=2.0)
         return self
 
     def __enter__(self) -> Self:
@@ -190,7 +186,7 @@ class Watcher:
 
     def _run(self) -> None:
         try:
-            with self._noting("go on watching"):
+            with guarded("trying to go on watching", self._note_end):
                 asyncio.run(self._run_rounds())
         finally:
             self._is_started.set()
@@ -202,8 +198,8 @@ class Watcher:
         self._is_started.set()
         await self._loop.run()
 
-    def _noting(self, doing: str) -> guarded:
-        return guarded(f"trying to {doing}", lambda problem: self._progress.note(doing, problem, self._clock()))
+    def _note_end(self, problem: Exception) -> None:
+        self._progress.note("go on watching", problem, self._clock())
 
     def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
         if self._is_elsewhere:
@@ -217,7 +213,7 @@ class Watcher:
         if self._event_loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 self._event_loop.call_soon_threadsafe(self._loop.stop)
-        self._is_finished.wait(deadline.share(_ROUND_SHARE).left_s)
+        self._is_finished.wait(deadline.share(0.7).left_s)  # the rest is for deliveries
         self._is_closed = True
         self._inbox.close(is_worked_on=is_worked_on)
         self._close_outbox(deadline.left_s)

@@ -41,6 +41,8 @@ MAX_CASES = 100
 MAX_VICTIMS, MAX_NAMED = 50, 10
 #: Limits of the reports to keep, of the cases with the newest deaths: number and total characters, compressed.
 MAX_REPORTS, MAX_REPORT_CHARS = 50, 16 * 2**20
+#: Number of counted deaths to remember: ten times what the recorder keeps.
+_MAX_KNOWN = 10_000
 #: Maximum number of points of a curve: as many as fit into a drawing.
 MAX_POINTS = 120
 _NAME_CHARS = 100
@@ -225,7 +227,7 @@ class DeathBook:
             left -= len(case.report)
             report = case.report if len(self._cases) < MAX_REPORTS and left >= 0 else ""
             self._cases[case.id] = evolve(case, report=report, victims=case.victims[-MAX_VICTIMS:])
-        known = list(self._case_of.items())[-10_000:]  # ten times what the recorder keeps
+        known = list(self._case_of.items())[-_MAX_KNOWN:]
         self._case_of = {id_: case_id if case_id in self._cases else "" for id_, case_id in known}
 
 

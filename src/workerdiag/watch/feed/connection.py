@@ -20,12 +20,9 @@ from workerdiag.sources.cluster import workers
 
 #: Maximum size of a scheduler file, which has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20
-_RESOLVE_S = 10.0
 #: ``host:port``, with or without a protocol.
 _SCHEDULER_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
 _EXAMPLE = "tcp://10.0.0.1:8786"
-#: Generated names of clusters (``deploy/spec.py``): new each time, so they say nothing.
-_RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 _CONNECT_S = 5.0
 #: Seconds after the due time at which a scheduler counts as not answering.
 LATE_S = 10.0
@@ -41,7 +38,7 @@ class Target:
     #: Returns the current address; may be slow, and raise anything.
     find: Callable[[], str] = field(repr=False)
     #: TLS arguments of ``distributed.comm.connect``.
-    connection_args: Mapping[str, object] = field(factory=dict, repr=False)
+    connection_args: Mapping[str, object] = field(factory=lambda: _configured_args(), repr=False)  # noqa: PLW0108  below
     #: The cluster object of this process, if there is one.
     cluster: object = field(default=None, repr=False)
     #: Whether to call `find` in a thread, as it may wait for a disk or a network.
@@ -53,7 +50,7 @@ class Target:
         """Return the current address of the scheduler. Raises SchedulerUnreachableError if it cannot be found."""
         try:
             if self.may_block:
-                address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
+                address = await in_thread("workerdiag-watch-address", self.find, timeout_s=10.0)
             else:
                 address = self.find()
         except CALL_FAILURES as problem:
@@ -87,28 +84,15 @@ def read_target(target: object, name: str | None = None) -> Target:
         TypeError: It is something else, or a closed client.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
-        return Target(
-            cluster_name=name or target,
-            find=lambda: target,
-            connection_args=_configured_args(),
-            may_block=False,
-        )
+        return Target(cluster_name=name or target, find=lambda: target, may_block=False)
     if isinstance(target, str | Path):
         path = Path(target).expanduser()
-        return Target(
-            cluster_name=name or str(path),
-            find=lambda: _address_in_file(path),
-            connection_args=_configured_args(),
-        )
+        return Target(cluster_name=name or str(path), find=lambda: _address_in_file(path))
     if hasattr(target, "scheduler") and hasattr(target, "connection_args"):
         return _of_client(target, name)
     if callable(target):
         called = getattr(target, "__qualname__", type(target).__name__)
-        return Target(
-            cluster_name=name or f"scheduler of {called}",
-            find=target,
-            connection_args=_configured_args(),
-        )
+        return Target(cluster_name=name or f"scheduler of {called}", find=target)
     raise TypeError(
         "expected a Client, an address (tcp://host:8786), the path of a scheduler file, or a callable that "
         f"returns an address, got {type(target).__name__}"
@@ -129,8 +113,9 @@ def _of_client(client: Any, name: str | None) -> Target:
     if not find():
         raise TypeError("the client is closed: give an open one, or the address of the scheduler")
     own = str(getattr(cluster, "name", None) or "")
+    is_generated = re.fullmatch(r"[0-9a-f]{8}", own)  # deploy/spec.py: new each time, so it says nothing
     return Target(
-        cluster_name=name or (own if own and not _RANDOM_NAME.fullmatch(own) else last),
+        cluster_name=name or (own if own and not is_generated else last),
         find=find,
         connection_args=client.connection_args,
         cluster=cluster,

@@ -120,8 +120,14 @@ def removed_worker(
         identity=identity,
         is_expected=is_expected,
         is_unannounced=not announced and close_reason is None,
-        evidence=() if is_expected else removal_evidence(when, message, identity),
+        evidence=() if is_expected else _removal_evidence(when, message, identity),
     )
+
+
+def _removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
+    worker = str(identity.worker)
+    own = {name: each for name, each in message.items() if name != "worker"}
+    return tuple(event_evidence(worker, [(when, own)], {worker: identity}))
 
 
 class EventReader:
@@ -213,8 +219,6 @@ class EventReader:
 
 #: Seconds between two questions to a scheduler without `LOOK`.
 _PLAIN_POLL_S = 5.0
-#: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).
-_MOST_WORKERS = 50
 _MAX_KNOWN = 20_000
 
 
@@ -242,7 +246,7 @@ class PlainEvents:
             await asyncio.sleep(deadline.share(at_most_s=_PLAIN_POLL_S).left_s)
 
     async def _ask_once(self, wanted: LookRequest) -> LookReply:
-        identity = await fetch_identity(self._client, most_workers=_MOST_WORKERS)
+        identity = await fetch_identity(self._client, most_workers=50)  # an argument since 2025.4.0
         since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
         self._remember(identity["workers"])
         worker_count = int(identity.get("n_workers", len(identity["workers"])))
@@ -298,13 +302,8 @@ def _position(when: float) -> int:
 
 #: Deaths per question: at most this many nannies are asked (`selection.MAX_NANNIES`).
 _PER_ROUND = 4
-#: Rounds per call, which share one snapshot of the scheduler; further deaths wait for the next call.
-_MAX_ROUNDS = 3
 #: Maximum number of waiting deaths; for further ones only the removal is known.
 _MAX_WAITING = 200
-_ROUND_S = 5.0
-#: Deaths with remembered evidence, as a question may be repeated.
-_MAX_KEPT = 100
 
 
 class PerishableEvidence:
@@ -332,30 +331,21 @@ class PerishableEvidence:
         for each in deaths:
             if not each.is_expected and each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
                 self._waiting[each.id] = each
-        asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: _PER_ROUND * _MAX_ROUNDS]]
-        await self._ask_rounds(asked, {"events all": known_events} if known_events else {})
-        told = {each.id: self._with_kept(each) for each in (*deaths, *asked)}
-        while len(self._kept) > _MAX_KEPT:
+        asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: 3 * _PER_ROUND]]
+        asker = Asker(self._client, {"events all": known_events} if known_events else {})
+        source = ClusterSource(self._client, asker=asker)  # all rounds share its snapshot of the scheduler
+        for begin in range(0, len(asked), _PER_ROUND):
+            group = asked[begin : begin + _PER_ROUND]
+            source = source.next_round(about=tuple(each.identity for each in group))
+            pieces = await source.collect_async(budget_s=5.0)
+            self._kept |= {each.id: tuple(_evidence_of(each, pieces)) for each in group}
+        told = {
+            each.id: evolve(each, evidence=(*each.evidence, *self._kept.get(each.id, ())))
+            for each in (*deaths, *asked)
+        }
+        while len(self._kept) > 100:
             del self._kept[next(iter(self._kept))]
         return tuple(told.values())
-
-    async def _ask_rounds(self, deaths: Sequence[WatchedDeath], answered: Reply) -> None:
-        source = ClusterSource(self._client, asker=Asker(self._client, answered))
-        for begin in range(0, len(deaths), _PER_ROUND):
-            group = deaths[begin : begin + _PER_ROUND]
-            source = source.next_round(about=tuple(each.identity for each in group))
-            pieces = await source.collect_async(budget_s=_ROUND_S)
-            self._kept |= {each.id: tuple(_evidence_of(each, pieces)) for each in group}
-
-    def _with_kept(self, death: WatchedDeath) -> WatchedDeath:
-        return evolve(death, evidence=(*death.evidence, *self._kept.get(death.id, ())))
-
-
-def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
-    """Return the scheduler's event as evidence."""
-    worker = str(identity.worker)
-    own = {name: each for name, each in message.items() if name != "worker"}
-    return tuple(event_evidence(worker, [(when, own)], {worker: identity}))
 
 
 def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:

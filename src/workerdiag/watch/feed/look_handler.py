@@ -61,15 +61,20 @@ def look_installer() -> Method:
 
     The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    look, forget, remember = _looker(), _forgetter(), worker_identities()
-    plugin_name = WORKER_IDENTITIES
+    look, remember, topics_of = _looker(), worker_identities(), topics_reader()
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Scheduler) -> None:
         from distributed.protocol.serialize import to_serialize
 
         pack = cast("Method", to_serialize)
-        forget(dask_scheduler)
-        plugin = await remember(plugin_name, dask_scheduler)
+        topic = topics_of(dask_scheduler)["all"]
+        message = topic.events[-1][1] if topic.events else None
+        function = message.get("function") if isinstance(message, dict) else None
+        if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
+            # Nobody has counted it yet. Others stay, or a watcher that was away would receive earlier deaths again.
+            topic.events.pop()
+            topic.count -= 1
+        plugin = await remember("workerdiag_worker_identities_1", dask_scheduler)
 
         async def answer(wanted: LookRequest) -> object:
             return pack(await look(wanted, dask_scheduler, plugin.who_was))
@@ -118,24 +123,6 @@ def _looker() -> Method:
         }
 
     return look
-
-
-def _forgetter() -> Method:
-    topics_of = topics_reader()
-
-    def forget(scheduler: Scheduler) -> None:
-        """Remove the event of the running function, which nobody has counted yet.
-
-        Other events stay: otherwise a watcher that was away would receive earlier deaths again.
-        """
-        topic = topics_of(scheduler)["all"]
-        message = topic.events[-1][1] if topic.events else None
-        function = message.get("function") if isinstance(message, dict) else None
-        if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
-            topic.events.pop()
-            topic.count -= 1
-
-    return forget
 
 
 def _event_reader() -> Method:
@@ -188,15 +175,11 @@ def _reason_reader() -> Method:
     return reason_of
 
 
-#: Name of the plugin, with the version of `who_was`, as watchers of two releases may share it.
-WORKER_IDENTITIES = "workerdiag_worker_identities_1"
-
-
 def worker_identities() -> Method:
     """Return a function that runs in the scheduler and returns the plugin, which it adds if it is not there.
 
-    The plugin stays when a watcher goes: others use it. Its ``who_was(removal)`` returns process, nanny and
-    name of the worker in a removal, an event of the scheduler, or None.
+    The plugin stays when a watcher goes: others use it, so its name has the version of ``who_was(removal)``, which
+    returns process, nanny and name of the worker in a removal, an event of the scheduler, or None.
     """
     create, begin = _plugin_factory(), pauses()
 

@@ -46,14 +46,6 @@ from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchA
 
 #: Seconds of waiting tasks after which there is a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0
-_JOURNAL_S = 20.0
-#: Seconds before the last answer of a scheduler from which its journal may be unread.
-_OVERLAP_S = 60.0
-#: The same if the time of its last answer is not known, after a restart of the watcher.
-_UNKNOWN_S = 24 * 3600.0
-#: A scheduler stopped by a signal may start again. Any other reason is the end of the cluster.
-_SIGNAL = "signal-"
-_MAX_SCHEDULERS = 100
 
 
 class SchedulerFeed:
@@ -134,11 +126,11 @@ class SchedulerFeed:
         journal = next((each.journal for each in said if each.journal), None)
         if journal is None:
             return StoredDeaths()
-        since = None if last is None else last.now - _OVERLAP_S
-        lookback_s = RECENT_S if after is None else _UNKNOWN_S
+        since = None if last is None else last.now - 60.0
+        lookback_s = RECENT_S if after is None else 24 * 3600.0  # the watcher was restarted
         read = partial(read_journal, journal, since=since, lookback_s=lookback_s)
         try:
-            return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
+            return await in_thread("workerdiag-watch-journal", read, timeout_s=20.0)
         except CALL_FAILURES as problem:
             raise OSError(f"cannot read the journal {journal}: {error_text(problem)}") from None
 
@@ -194,7 +186,7 @@ class SchedulerFeed:
         """
         self._ended_address = None
         if look.closing_reason is not None:
-            if not look.closing_reason.startswith(_SIGNAL):
+            if not look.closing_reason.startswith("signal-"):  # after a signal it may start again
                 self._ended_address = address
             if not look.deaths:
                 self._raise_if_ended(address)
@@ -205,7 +197,7 @@ class SchedulerFeed:
         before = self._last_words.pop(look.cursor.epoch, None)
         journal = look.journal or (before.journal if before is not None else None)
         self._last_words[look.cursor.epoch] = evolve(look, deaths=(), journal=journal)
-        if len(self._last_words) > _MAX_SCHEDULERS:
+        if len(self._last_words) > 100:
             del self._last_words[next(iter(self._last_words))]
 
     def _raise_if_ended(self, address: str) -> None:
@@ -217,7 +209,6 @@ class SchedulerFeed:
 _MAX_MESSAGES = 4000
 #: Number of dead workers with a known time, for counting those that are not kept.
 _MAX_COUNTED = 100_000
-_BLOCK_BYTES = 2**20
 #: Address and pid: successive workers of a nanny may have the same address.
 _Worker = tuple[str | None, int | None]
 
@@ -238,19 +229,16 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
     first = last - lookback_s if since is None else since
     deaths = merge_messages(sorted((each for each in messages if _time(each) >= first), key=_time))
     wanted = {worker for worker, when in counted.items() if when >= first}
-    missed = wanted - {_worker(each) for each in messages}
+    missed = wanted - {(each.worker_address, each.pid) for each in messages}
     return StoredDeaths(deaths=watched_deaths(deaths), missed_count=len(missed))
 
 
 def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
     for each in messages:
+        worker = each.worker_address, each.pid
         if len(counted) < _MAX_COUNTED:
-            counted[_worker(each)] = max(_time(each), counted.get(_worker(each), 0.0))
+            counted[worker] = max(_time(each), counted.get(worker, 0.0))
         yield each
-
-
-def _worker(message: DeathMessage) -> _Worker:
-    return message.worker_address, message.pid
 
 
 def _time(message: DeathMessage) -> float:
@@ -269,15 +257,8 @@ def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
 def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
     aside = path.with_name(f"{path.name}.1")
     for each in (aside, path) if aside.exists() else (path,):
-        yield _blocks_of(each)
-
-
-def _blocks_of(path: Path) -> Iterator[bytes]:
-    left = 2 * MAX_FILE_BYTES
-    with path.open("rb") as file:
-        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
-            left -= len(block)
-            yield block
+        with each.open("rb") as file:
+            yield (file.read(2**20) for _ in range(2 * MAX_FILE_BYTES // 2**20))
 
 
 def _store_blocks(target: str) -> Iterator[list[bytes]]:
@@ -339,7 +320,6 @@ async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
 
 
 _ASK_S = 5.0
-_MAX_NAME_CHARS = 200
 _CHECK = (
     "if a scheduler is there, it is stuck; else give the scheduler's own port (8786 by default), not that of "
     "its dashboard or of another program, with tcp:// or tls:// as the scheduler has it"
@@ -412,7 +392,7 @@ async def _other_server(connection: Connection) -> str | None:
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
     if not isinstance(reply, Mapping) or "type" not in reply or "workers" in reply:
         return None
-    kind, scheduler = (utf8_safe(str(reply.get(key) or ""))[:_MAX_NAME_CHARS] for key in ("type", "scheduler"))
+    kind, scheduler = (utf8_safe(str(reply.get(key) or ""))[:200] for key in ("type", "scheduler"))
     address = f", {scheduler}" if scheduler else ""
     return f"{connection.address} is a {kind}, not a scheduler: give the scheduler's address{address}"
 

@@ -19,8 +19,6 @@ from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.notices import clean, is_web_address
 from workerdiag.watch.sinks.base import TIMEOUT_S, Delivery, endpoint_of, name_field, sink_name, url_given
 
-#: Alertmanager keeps alerts in memory only: they are sent again after this time, in seconds.
-REPEAT_S = 60.0
 #: An alert that nobody sends any more ends after this time, in seconds: that its watcher is gone is no good news.
 LASTS_S = 86_400.0
 _REMEDY = "give the address of Alertmanager, http://alertmanager:9093"
@@ -36,8 +34,8 @@ class AlertmanagerSink:
     url: str = field(repr=False, validator=url_given("alertmanager", _REMEDY))
     name: str = name_field("alertmanager", lambda sink: sink_name("alertmanager", sink.url))
     timeout_s: float = TIMEOUT_S
-    #: Seconds after which the last notice of each open case is delivered again.
-    repeat_s: float = REPEAT_S
+    #: Seconds after which the last notice of each open case is delivered again: alerts are kept in memory only.
+    repeat_s: float = 60.0
     #: Seconds since the epoch.
     clock: Callable[[], float] = field(default=time.time, repr=False)
 
@@ -47,7 +45,7 @@ class AlertmanagerSink:
         before = json.loads(delivery.receipt.get("labels", "null"))
         alerts = [alert_of(delivery.notice, labels, self.clock())]
         if before and before != labels:
-            alerts.append(_ended(alerts[0], before, self.clock()))
+            alerts.append({**alerts[0], "labels": before, "endsAt": _time(self.clock())})
         endpoint = endpoint_of(self, f"{self.url.rstrip('/')}/api/v2/alerts", _REMEDY, self.url)
         endpoint.post(json.dumps(alerts).encode(), {"Content-Type": "application/json"})
         return {"labels": json.dumps(labels)}
@@ -84,10 +82,6 @@ def alert_of(notice: WatchedCase, labels: Mapping[str, str], now: float) -> Mapp
         "endsAt": _time(now if is_over else now + LASTS_S),
         **({"generatorURL": links["bundle"]} if "bundle" in links else {}),
     }
-
-
-def _ended(alert: Mapping[str, object], labels: object, now: float) -> Mapping[str, object]:
-    return {**alert, "labels": labels, "endsAt": _time(now)}
 
 
 def _time(when: float) -> str:

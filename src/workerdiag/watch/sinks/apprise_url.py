@@ -26,7 +26,6 @@ from workerdiag.watch.sinks.base import (
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyType
 
-_INSTALL = "pip install 'workerdiag[notify]'"
 _URL_REMEDY = "see https://github.com/caronc/apprise/wiki for the URL of each service"
 #: What wakes people in one service or another, if it stands in a text.
 _MENTION = re.compile(r"@(?=[\w{])|<(?=[@!#])")
@@ -44,7 +43,7 @@ def _service_of(url: str) -> Apprise:
     try:
         from apprise import Apprise
     except ImportError:
-        raise SinkSetupError("notify", "Apprise is not installed", _INSTALL) from None
+        raise SinkSetupError("notify", "Apprise is not installed", "pip install 'workerdiag[notify]'") from None
     # What is too long is split, unless the URL says otherwise: Apprise would send it, and be refused.
     split = "" if "overflow=" in url else f"{'&' if '?' in url else '?'}overflow=split"
     service = Apprise()

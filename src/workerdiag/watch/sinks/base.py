@@ -177,12 +177,9 @@ def host_of(url: str) -> str:
 
 #: Statuses below 500 after which the same request may succeed (RFC 9110, section 15.5; RFC 8470; RFC 6585).
 _TEMPORARY = frozenset({408, 409, 421, 423, 425, 429})
-#: A redirect that is meant to stay (RFC 9110, section 15.4); any other may be a page shown for an hour.
-_PERMANENT_REDIRECTS = frozenset({301, 308})
 _MAX_ANSWER_BYTES = 256 * 1024
 _MAX_DETAIL_CHARS = 200
 _MAX_RETRY_AFTER_S = 86_400.0
-_DIGITS = re.compile(r"\d{1,9}")
 
 
 @frozen(kw_only=True)
@@ -213,11 +210,8 @@ class Endpoint:
             method="POST",
         )
         try:
-            answer = call_in_time(
-                f"workerdiag-post-{self.sink}",
-                lambda: self._exchange(request),
-                Deadline.after(self.timeout_s),
-            )
+            limit = Deadline.after(self.timeout_s)
+            answer = call_in_time(f"workerdiag-post-{self.sink}", lambda: self._exchange(request), limit)
         except CALL_FAILURES as problem:
             raise DeliveryError(self._worded(f"{host_of(self.url)}: {problem}")) from None
         if isinstance(answer, DeliveryError):
@@ -237,27 +231,22 @@ class Endpoint:
         return body
 
     def _refused(self, refusal: HTTPError) -> DeliveryError:
-        status = refusal.code
+        status, host = refusal.code, host_of(self.url)
         if 300 <= status < 400:
-            return self._redirected(status, refusal.headers)
+            target = host_of(refusal.headers.get("Location", "")) or "an unnamed place"
+            what = f"{host} answered {status}, a redirect to {target}, which is not followed"
+            worded = self._worded(f"{what}; set up the sink with the final address")
+            is_to_stay = status in {301, 308}  # RFC 9110, section 15.4; any other may be a page shown for an hour
+            return DeliveryError(worded, is_final=is_to_stay)
         with refusal:
             detail = self.shown(_detail_of(refusal))
         is_final = status < 500 and status not in _TEMPORARY
-        said = f"{host_of(self.url)} answered {status} {_phrase(status)}{detail and f' ({detail})'}"
+        phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+        said = f"{host} answered {status} {phrase}{detail and f' ({detail})'}"
         return DeliveryError(
             self._worded(f"{said}; {self.remedy}" if is_final else said),
             is_final=is_final,
             retry_after_s=retry_after_s(refusal.headers),
-        )
-
-    def _redirected(self, status: int, headers: Message) -> DeliveryError:
-        target = host_of(headers.get("Location", "")) or "an unnamed place"
-        return DeliveryError(
-            self._worded(
-                f"{host_of(self.url)} answered {status}, a redirect to {target}, which is not followed; "
-                "set up the sink with the final address"
-            ),
-            is_final=status in _PERMANENT_REDIRECTS,
         )
 
     def _worded(self, problem: str) -> str:
@@ -308,17 +297,10 @@ def _detail_of(refusal: HTTPError) -> str:
     return "" if text.startswith("<") else text[:_MAX_DETAIL_CHARS]  # a page in HTML says nothing here
 
 
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
 def retry_after_s(headers: Message) -> float | None:
     """``Retry-After``: a number of seconds, or a date (RFC 9110, section 10.2.3); None if it says neither."""
     said = (headers.get("Retry-After") or "").strip()
-    if _DIGITS.fullmatch(said):
+    if re.fullmatch(r"\d{1,9}", said):
         return min(float(said), _MAX_RETRY_AFTER_S)
     try:
         left_s = parsedate_to_datetime(said).timestamp() - time.time()
@@ -327,12 +309,10 @@ def retry_after_s(headers: Message) -> float | None:
     return min(max(0.0, left_s), _MAX_RETRY_AFTER_S) if math.isfinite(left_s) else None
 
 
-_REMEDY = "give a function that takes a notice, or an object with name and deliver()"
-
-
 def _function_given(_sink: object, _field: object, value: Any) -> None:
     if not callable(value):
-        raise SinkSetupError("function", f"{type(value).__name__} is not a function", _REMEDY)
+        remedy = "give a function that takes a notice, or an object with name and deliver()"
+        raise SinkSetupError("function", f"{type(value).__name__} is not a function", remedy)
 
 
 def _default_name(sink: FunctionSink) -> str:

@@ -51,8 +51,6 @@ _REMEDIES = {
     "is_archived": "choose a channel that is not archived",
     "missing_scope": "give the bot the scope chat:write, and chat:write.public for channels it is not in",
 }
-#: These are also shown in the channel, not in the thread alone: people have long looked away.
-_BROADCAST = frozenset({"recurring", "escalating"})
 
 
 @define
@@ -142,29 +140,23 @@ _PLAIN = {"unfurl_links": False, "unfurl_media": False}
 
 def _message(delivery: Delivery) -> Mapping[str, object]:
     notice = delivery.notice
+    payload = {"delivery_id": delivery.id, "case_id": notice.id, "reason": notice.reason}
     return {
         "text": slack_text(notice),
         "blocks": slack_blocks(notice),
         "parse": "none",
         **_PLAIN,
-        "metadata": _metadata(delivery.id, notice),
+        "metadata": {"event_type": "workerdiag_notice", "event_payload": payload},
     }
 
 
 def _reply(delivery: Delivery) -> Mapping[str, object]:
-    notice = delivery.notice
+    # Some are also shown in the channel, not in the thread alone: people have long looked away.
+    is_for_all = delivery.notice.reason in {"recurring", "escalating"}
     return {
         **_message(delivery),
-        "blocks": slack_reply_blocks(notice),
-        "reply_broadcast": notice.reason in _BROADCAST,
-    }
-
-
-def _metadata(delivery_id: str, notice: WatchedCase) -> Mapping[str, object]:
-    payload = {"delivery_id": delivery_id, "case_id": notice.id, "reason": notice.reason}
-    return {
-        "event_type": "workerdiag_notice",
-        "event_payload": payload,
+        "blocks": slack_reply_blocks(delivery.notice),
+        "reply_broadcast": is_for_all,
     }
 
 
@@ -184,7 +176,8 @@ def slack_blocks(notice: WatchedCase) -> list[Block]:
             elements.append(_piece(f"\n{line}"))
         else:
             is_link = value in notice.links.values() and is_web_address(value)
-            elements += [_piece(f"\n{label}: ", bold=True), _link(value) if is_link else _piece(value)]
+            link: Block = {"type": "link", "url": value, "text": value}
+            elements += [_piece(f"\n{label}: ", bold=True), link if is_link else _piece(value)]
     return [_block(elements)]
 
 
@@ -207,10 +200,6 @@ def _block(elements: list[Block]) -> Block:
 
 def _piece(text: str, **style: bool) -> Block:
     return {"type": "text", "text": text, **({"style": style} if style else {})}
-
-
-def _link(address: str) -> Block:
-    return {"type": "link", "url": address, "text": address}
 
 
 #: Variable of the environment with the bot's token.

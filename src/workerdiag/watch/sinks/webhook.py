@@ -27,10 +27,7 @@ from workerdiag.watch.sinks.base import (
     url_given,
 )
 
-#: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
-TOLERANCE_S = 300.0
 _ENCODED = "whsec_"
-_REFUSED_REMEDY = "check the URL and the secret of the webhook"
 _SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
 #: Of the body's format; one more when a reader of the old one would misread it.
 SCHEMA = 1
@@ -61,7 +58,8 @@ class WebhookSink:
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
         body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
-        endpoint = endpoint_of(self, self.url, _REFUSED_REMEDY, self.url, self.secret)
+        remedy = "check the URL and the secret of the webhook"
+        endpoint = endpoint_of(self, self.url, remedy, self.url, self.secret)
         endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
         return {}
 
@@ -77,12 +75,7 @@ class WebhookSink:
 
 
 def verify_signature(
-    body: bytes,
-    headers: Mapping[str, str],
-    secret: str,
-    *,
-    tolerance_s: float = TOLERANCE_S,
-    now: float | None = None,
+    body: bytes, headers: Mapping[str, str], secret: str, *, tolerance_s: float = 300.0, now: float | None = None
 ) -> bool:
     """Whether a request comes from someone who has the secret, and was made just now.
 
@@ -93,7 +86,8 @@ def verify_signature(
         body: As it was received, before any decoding.
         headers: Of the request; upper and lower case are the same.
         secret: The one that the sink was made with.
-        tolerance_s: How far the request's time and *now* may be apart.
+        tolerance_s: How far the request's time and *now* may be apart; by default as the specification's libraries
+            have it.
         now: Seconds since the epoch; None for this machine's clock.
     """
     given = {name.lower(): value for name, value in headers.items()}
@@ -167,10 +161,6 @@ def _diagnosis(notice: WatchedCase) -> object:
         return None
 
 
-#: Variable of the environment with the secret that webhooks are signed with.
-WEBHOOK_SECRET = "WORKERDIAG_WEBHOOK_SECRET"  # noqa: S105  its name
-
-
 def from_option(value: str, environment: Mapping[str, str]) -> WebhookSink:
     """Return the sink for a URL."""
-    return WebhookSink(value, environment_variable("webhook", environment, WEBHOOK_SECRET))
+    return WebhookSink(value, environment_variable("webhook", environment, "WORKERDIAG_WEBHOOK_SECRET"))
