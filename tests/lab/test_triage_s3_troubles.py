@@ -13,7 +13,8 @@ pytest.importorskip("localbucket")
 from support.s3_server import SECRET, s3_store
 from support.triage_work import nanny_log, triage_here
 from workerdiag.triage.outcome import TriageFolder
-from workerdiag.triage.work import TriagePlan, TriageWork
+from workerdiag.triage.scan import ScanSettings
+from workerdiag.triage.work import TriageWork
 
 pytestmark = pytest.mark.lab
 
@@ -73,8 +74,9 @@ def test_only_objects_that_changed_are_read_again(store, tmp_path):
     first, _ = triaged(store, tmp_path / "out", store.url())
     store.troubles.clear()
     store.put("run-2/nanny.log", nanny_log(2, seed=2).replace("signal 11", "signal 06").encode())
-    plan = TriagePlan(given=(store.url(),), storage_options=store.storage_options, memory_bytes=2**31)
-    again = TriageWork(plan, TriageFolder(tmp_path / "out", "jsonl"))
+    settings = ScanSettings(storage_options=store.storage_options)
+    kept = TriageFolder(tmp_path / "out", "jsonl")
+    again = TriageWork(given=(store.url(),), settings=settings, memory_bytes=2**31, folder=kept)
     assert [part.file.url for _, part in again.jobs()] == [store.url(f"run-{n}/nanny.log") for n in (2, 9)]
     deaths, _ = triaged(store, tmp_path / "out", store.url())
     assert (len(first), len(deaths)) == (8, 9)

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workerdiag.triage.outcome import TriageFolder
-from workerdiag.triage.scan import scan_part
+from workerdiag.triage.scan import ScanSettings, scan_part
 from workerdiag.triage.tables import DeathRow, InputRow, TableFormat
-from workerdiag.triage.work import TriagePlan, TriageWork
+from workerdiag.triage.work import TriageWork
 
 
 def triage_here(
-    given: Iterable[Path | str], folder: Path, *, form: TableFormat = "jsonl", **wanted: Any
+    given: Iterable[Path | str],
+    folder: Path,
+    *,
+    form: TableFormat = "jsonl",
+    storage_options: Mapping[str, object] | None = None,
+    **wanted: Any,
 ) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
     """Return the rows of both tables, and the notes."""
-    plan = TriagePlan(given=tuple(given), memory_bytes=2**31, writes_tables=True, **wanted)
-    work = TriageWork(plan, TriageFolder(folder, form))
+    work = TriageWork(
+        folder=TriageFolder(folder, form),
+        given=tuple(given),
+        settings=ScanSettings(storage_options=storage_options or {}),
+        memory_bytes=2**31,
+        writes_tables=True,
+        **wanted,
+    )
     for job in work.jobs():
         work.take(job, scan_part(job[1], work.settings))
     result = work.judge()

@@ -13,7 +13,7 @@ from attrs import evolve
 from support.triage_work import nanny_log, triage_here
 from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.parts import ALIGNMENT, LogFile, Part
-from workerdiag.triage.work import TriagePlan, TriageWork
+from workerdiag.triage.work import TriageWork
 
 
 def causes(deaths):
@@ -165,10 +165,10 @@ def test_only_what_failed_or_changed_is_read_again(tmp_path):
         log.write_text(nanny_log(1, seed=seed))
     logs[2].write_bytes(gzip.compress(nanny_log(2, seed=4).encode())[:-20])
     triage_here(logs, tmp_path / "out")
-    again = TriageWork(TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
+    again = TriageWork(given=tuple(logs), memory_bytes=2**31, folder=TriageFolder(tmp_path / "out", "jsonl"))
     assert [part.file.url for _, part in again.jobs()] == [str(logs[2])]
     logs[0].write_text(nanny_log(2, seed=0))
-    again = TriageWork(TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
+    again = TriageWork(given=tuple(logs), memory_bytes=2**31, folder=TriageFolder(tmp_path / "out", "jsonl"))
     assert [part.file.url for _, part in again.jobs()] == [str(logs[0]), str(logs[2])]
 
 
@@ -179,7 +179,7 @@ def test_what_is_kept_and_broken_is_read_again(tmp_path):
     triage_here([log], tmp_path / "out")
     for kept in (tmp_path / "out" / "parts").iterdir():
         kept.write_bytes(b"{}\n")
-    again = TriageWork(TriagePlan(given=(log,), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
+    again = TriageWork(given=(log,), memory_bytes=2**31, folder=TriageFolder(tmp_path / "out", "jsonl"))
     assert len(again.jobs()) == 1
 
 

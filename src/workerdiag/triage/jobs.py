@@ -17,7 +17,6 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from attrs import define, field, frozen
@@ -26,20 +25,17 @@ from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Method
+from workerdiag.model.signals import signal_name
 
 if TYPE_CHECKING:
     from distributed import Client
 
-#: The priority of triage, below other work of the cluster (distributed: the default is 0, larger goes first).
-PRIORITY: Final = -100
 #: Interval between requests for the list of workers, in seconds.
 _LOOK_S = 2.0
 #: Time-out without any worker, in seconds.
 _PATIENCE_S = 300.0
 #: A job or batch hangs if it takes longer than this, in seconds: 256 MiB take a minute on slow storage.
 _JOB_S = 3600.0
-#: The time-out of each process of a batch of suspects, so that one that hangs leaves time for the others.
-_SUSPECTS_S = _JOB_S / 4
 
 _J = TypeVar("_J")
 
@@ -89,7 +85,7 @@ class JobRunner(Generic[_J]):
             yield from self._run_all(run_batch, batches, (function, *arguments), suspects, each_worker=None)
             while suspects:  # one batch at a time, and one job of it at a time
                 batch = suspects.pop(0)
-                seconds = _JOB_S if len(batch) == 1 else _SUSPECTS_S
+                seconds = _JOB_S if len(batch) == 1 else _JOB_S / 4  # one that hangs leaves time for the others
                 alone = (function, self._memory_bytes, seconds, *arguments)
                 again: list[tuple[_J, ...]] = []
                 yield from self._run_all(run_isolated, iter([batch]), alone, again, each_worker=1)
@@ -102,7 +98,6 @@ class JobRunner(Generic[_J]):
             for future in self._running:
                 with suppress(Exception):
                     future.cancel()
-            self._running.clear()
 
     def _run_all(
         self,
@@ -182,8 +177,7 @@ class JobRunner(Generic[_J]):
                 *arguments,
                 key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
                 workers=[worker],
-                allow_other_workers=False,
-                priority=PRIORITY,
+                priority=-100,  # below other work of the cluster: the default is 0, larger goes first
                 retries=0,
                 pure=False,
             )
@@ -229,9 +223,6 @@ def check_workers(client: Client) -> None:
 
 #: A batch has at most this many jobs: a small log takes 5 ms, a Dask task from submit to result 10 to 20 ms.
 MAX_JOBS: Final = 64
-#: A batch has at most the jobs left per thread divided by this. Jobs that run when the client dies are read
-#: again, and a thread that ends early waits for the others: both stay under 4 %.
-_REMAINING_SHARE = 25
 
 
 def cut_batches(
@@ -243,7 +234,9 @@ def cut_batches(
     """
     left = deque(jobs)
     while left:
-        most = min(MAX_JOBS, max(1, len(left) // (_REMAINING_SHARE * threads())))
+        # Jobs that run when the client dies are read again, and a thread that ends early waits for the others: both
+        # stay under 4 %.
+        most = min(MAX_JOBS, max(1, len(left) // (25 * threads())))
         batch = [left.popleft()]
         filled = share(batch[0])
         while left and len(batch) < most and (filled := filled + share(left[0])) <= 1:
@@ -332,7 +325,10 @@ def _results_in(printed: bytes) -> list[object]:
 def serve() -> None:
     """Serve in the separate process: call the function given on standard input, write the result of each job."""
     memory_bytes, function, batch, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
-    _limit_memory(memory_bytes)
+    with suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)  # libraries may print to standard output
         for job in batch:
@@ -344,20 +340,9 @@ def serve() -> None:
             output.flush()
 
 
-def _limit_memory(memory_bytes: int) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-
-
 def _end_of(ended: subprocess.CompletedProcess[bytes]) -> str:
     if ended.returncode < 0:
-        try:
-            name = Signals(-ended.returncode).name
-        except ValueError:
-            name = "a signal"
+        name = signal_name(-ended.returncode) or "a signal"
         return f"was killed by {name} ({-ended.returncode})"
     last = error_text(ValueError(ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]))[:200]
     return f"ended with status {ended.returncode}" + (f": {last}" if last else "")

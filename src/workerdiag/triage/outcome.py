@@ -80,14 +80,12 @@ _DISTRIBUTED = (
     (b"/dask:20", re.compile(rb"/dask:(20\d\d\.\d{1,2}\.\d{1,2})\b")),
     (b"| distributed ", re.compile(rb"\| distributed +\|[^\n]*\| +(20\d\d\.\d{1,2}\.\d{1,2}) +\|\s*\n")),
 )
-#: The search ends after this many places of a literal that name no version.
-_MAX_PLACES = 20
 
 
 def _first_version(wanted: Iterable[tuple[bytes, re.Pattern[bytes]]], data: bytes) -> str | None:
     for literal, pattern in wanted:
         at = -1
-        for _ in range(_MAX_PLACES):
+        for _ in range(20):
             at = data.find(literal, at + 1)
             if at < 0:
                 break
@@ -102,8 +100,6 @@ def _only(versions: set[str | None]) -> str | None:
 
 
 OUTCOME_SCHEMA: Final = 4
-#: zlib level (1 to 9). A higher level costs more time than writing the bytes it saves.
-_PACKING = 1
 
 
 @frozen(kw_only=True)
@@ -165,7 +161,8 @@ def pack(
     ]
     if not any(found):
         return head
-    return head + zlib.compress(json.dumps(found, separators=(",", ":"), default=dict).encode(), _PACKING)
+    body = json.dumps(found, separators=(",", ":"), default=dict).encode()
+    return head + zlib.compress(body, 1)  # a higher level costs more time than writing the bytes it saves
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
@@ -210,9 +207,7 @@ def _piece(plain: object, url: str) -> Evidence:
     return evolve(piece, origin=f"{url}: {piece.origin}") if isinstance(piece, LogChunk) else piece
 
 
-PARTS_FOLDER: Final = "parts"
 _SUFFIX = ".marks"
-_KEY_CHARS = 32
 
 
 class TriageFolder:
@@ -221,7 +216,7 @@ class TriageFolder:
     def __init__(self, path: Path, form: TableFormat) -> None:
         self.path = path
         self._form = form
-        self._parts = path / PARTS_FOLDER
+        self._parts = path / "parts"
 
     def keep(self, key: str, packed: bytes) -> None:
         """Save the outcome of a part. Raises TableError if the folder cannot be written to."""
@@ -271,4 +266,4 @@ def part_key(part: Part, rules: str) -> str:
     file = part.file
     facts = (file.url, file.etag, file.size_bytes, file.modified_at, part.first_byte, part.end_byte)
     text = f"{OUTCOME_SCHEMA}\n{rules}\n{facts!r}"
-    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARS]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -44,11 +44,8 @@ MIB: Final = 2**20
 PART_BYTES: Final = 256 * MIB
 #: Parts begin at a multiple of this, a multiple of the tiles in which the matcher reads text without headers.
 ALIGNMENT: Final = 64 * 1024
-#: A rest that is smaller than a full part divided by this is read with the part before it.
-_SMALL_REST = 8
 #: Names of packed files, which cannot be read from the middle.
 _PACKED = re.compile(r"\.(?:gz|tgz|bz2|xz|zst|zstd|zip|Z|lz4)$", re.IGNORECASE)
-_GLOB = re.compile(r"[*?\[]")
 #: Keys under which stores report the tag of a file's content, and the time of its last change.
 _TAGS = ("ETag", "etag", "e_tag", "md5Hash", "content_md5")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -151,16 +148,14 @@ def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
     if size is None or size <= step or file.is_packed:
         yield Part(file=file)
         return
-    starts = range(0, size - step // _SMALL_REST, step)  # a small rest belongs to the part before it
+    starts = range(0, size - step // 8, step)  # a small rest belongs to the part before it
     for first in starts:
         yield Part(file=file, first_byte=first, end_byte=size if first == starts[-1] else first + step)
 
 
 def public_url(place: str) -> str:
     """Return a path or URL as tables show it: without secrets, local paths in full."""
-    if "://" not in place:
-        return utf8_safe(str(Path(place).expanduser().absolute()))
-    return utf8_safe(url_without_secrets(place))
+    return utf8_safe(url_without_secrets(place) if "://" in place else str(Path(place).expanduser().absolute()))
 
 
 def _files_at(place: str, storage_options: Mapping[str, object]) -> Iterator[LogFile]:
@@ -171,22 +166,16 @@ def _files_at(place: str, storage_options: Mapping[str, object]) -> Iterator[Log
     with naming_packages(place):
         system, path = url_to_fs(place, **storage_options)
     is_http = place.startswith(("http://", "https://"))  # HTTP has no folders; "?" may be anywhere
-    if not is_http and _GLOB.search(path) and not system.exists(path):
+    if not is_http and re.search(r"[*?\[]", path) and not system.exists(path):
         found = system.glob(path, detail=True)
     else:
         info = system.info(path)
         found = {path: info} if info.get("type") != "directory" else system.find(path, detail=True)
-    for each in _sorted_files(found):
-        name = place if is_http else system.unstrip_protocol(each["name"])
-        name = name.removeprefix("file://") if "://" not in place else name
-        yield _log_file(name, each)
-
-
-def _sorted_files(found: Mapping[str, Any]) -> Sequence[Mapping[str, object]]:
     files = [each for each in found.values() if each.get("type") != "directory"]
-    if len(files) > 1:
-        files = [each for each in files if not is_companion(str(each["name"]))]
-    return sorted(files, key=lambda each: str(each["name"]))
+    for each in sorted(files, key=lambda each: str(each["name"])):
+        if len(files) == 1 or not is_companion(str(each["name"])):
+            name = place if is_http else system.unstrip_protocol(each["name"])
+            yield _log_file(name.removeprefix("file://") if "://" not in place else name, each)
 
 
 def _log_file(place: str, info: Mapping[str, object]) -> LogFile:
@@ -233,10 +222,8 @@ class PartText:
 
         system, path = url_to_fs(self._part.file.place, **self._options)
         part = self._part
-        if part.end_byte is None:
-            yield from self._whole(system, path)
-        elif self._is_plain(system, path):
-            yield from self._range(system, path)
+        if part.end_byte is not None and self._is_plain(system, path):
+            yield from self._range(system, path, part.end_byte)
         elif part.first_byte:
             self.is_read_elsewhere = True
         else:
@@ -249,11 +236,9 @@ class PartText:
         kind, blocks = _sniffed(self._part.file.url, io.BytesIO(head))
         return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
 
-    def _range(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
-        first, end = self._part.first_byte, self._part.end_byte
-        assert end is not None  # the caller checked
+    def _range(self, system: Any, path: str, end: int) -> Iterator[tuple[int, bytes]]:
         size = self._part.file.size_bytes or end
-        yield from self._requests(system, path, max(0, first - self._overlap), end)
+        yield from self._requests(system, path, max(0, self._part.first_byte - self._overlap), end)
         if end < size:
             yield end, b""
             yield from self._requests(system, path, end, min(size, end + self._overlap))
@@ -276,19 +261,15 @@ class PartText:
                 if not data:
                     size = f"it has more than {MOST_BYTES[kind] // 2**20} MiB"
                     raise UnreadableInputError(self._part.file.url, size, "split it")
-                fault = _fault_beside(system, path) if kind == "box" else b""
+                fault = b""
+                if kind == "box":
+                    with suppress(Exception):  # mostly no dump of faulthandler is beside it
+                        fault = bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
                 self.evidence_file = EvidenceFile(kind, self._part.file.url, data, fault)
                 return
             for block in blocks:
                 yield place, block
                 place += len(block)
-
-
-def _fault_beside(system: Any, path: str) -> bytes:
-    """Return the faulthandler dump that accompanies a black box; usually there is none."""
-    with suppress(Exception):
-        return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
-    return b""
 
 
 def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:

@@ -11,9 +11,6 @@ from attrs import frozen
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
 
-#: Logs of one run overlap in time, or are at most this many seconds apart: logs are cut and rotated.
-_APART_S = 600.0
-_ID_CHARS = 12
 #: The suffix that rotation adds to the name of a log: a number or a date, and the compression.
 _ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d(?:[T_-]?\d+)?)?(?:\.(?:gz|bz2|xz|zst))?$")
 
@@ -63,7 +60,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
         _join_overlapping(logs, groups, lambda log: log.index.schedulers)
         nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
         _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
-        _join_overlapping(logs, groups, lambda log: (_unrotated(log.url),), only=nameless)
+        _join_overlapping(logs, groups, lambda log: (_ROTATED.sub("", log.url),), only=nameless)
     runs = (_run([logs[number] for number in each]) for each in groups.members())
     return sorted(runs, key=lambda run: run.id)
 
@@ -116,23 +113,18 @@ def _join_overlapping(
         numbers.sort(key=lambda number: (logs[number].first, number))
         reach, latest = -inf, -1
         for number in numbers:
-            near = latest >= 0 and logs[number].first <= reach + _APART_S
+            near = latest >= 0 and logs[number].first <= reach + 600  # logs are cut and rotated
             if near and (only is None or number in only or latest in only):
                 groups.join(latest, number)
             if not near or logs[number].last >= reach:
                 reach, latest = logs[number].last, number
 
 
-def _unrotated(url: str) -> str:
-    """Return the name of a log before it was rotated: ``a.log`` for ``a.log.2.gz``."""
-    return _ROTATED.sub("", url)
-
-
 def _run(logs: Sequence[_Log]) -> Run:
     """Return the run of these logs. Its id does not change when later logs are added."""
     first = min(logs, key=lambda log: (log.first, log.url))
     schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
-    id_ = hashlib.sha256(f"{first.url}\n{first.first}".encode()).hexdigest()[:_ID_CHARS]
+    id_ = hashlib.sha256(f"{first.url}\n{first.first}".encode()).hexdigest()[:12]
     return Run(id=id_, schedulers=schedulers, urls=tuple(log.url for log in logs))
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from math import inf
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
+from workerdiag.api.explain import DEFAULT_RULEBOOK
 from workerdiag.deadline import NO_DEADLINE
 from workerdiag.guard import guarded
 from workerdiag.matching.match import find_matches
@@ -56,7 +56,7 @@ class ScanSettings:
 
     #: None: the rules that come with workerdiag, and installed packs.
     rulebook: Rulebook | None = None
-    storage_options: Mapping[str, object] = {}
+    storage_options: Mapping[str, object] = field(factory=dict, repr=False)
 
 
 def scan_part(part: Part, settings: ScanSettings) -> bytes:
@@ -85,8 +85,10 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
             status, reason = "empty", "there is nothing in it"
         elif not text.is_read_elsewhere and not found and not part.first_byte:
             status, reason = "not-a-log", "nothing in its text is recognized"
-        else:
-            reason = _dropped_in(search)
+        elif search.dropped_messages or search.dropped_ends:
+            ends = f"{search.dropped_ends:,} reports of ends and " if search.dropped_ends else ""
+            what = f"of {ends}{search.dropped_messages:,} messages near ends"
+            reason = f"{what} only the first and the last are kept"
     if isinstance(reading.problem, NotALogError):
         status, reason = "not-a-log", str(reading.problem)
     elif reading.problem is not None:
@@ -108,21 +110,6 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
     return pack(outcome, search.outermost, search.near_ends, pieces)
 
 
-def _dropped_in(search: TextSearch) -> str:
-    """Say what was not kept of a text that is full of ends; empty if all was kept."""
-    if not search.dropped_messages and not search.dropped_ends:
-        return ""
-    ends = f"{search.dropped_ends:,} reports of ends and " if search.dropped_ends else ""
-    return f"of {ends}{search.dropped_messages:,} messages near ends only the first and the last are kept"
-
-
-@cache
-def _default_rules() -> tuple[Rulebook, Matcher]:
-    from workerdiag.api.explain import DEFAULT_RULEBOOK
-
-    return DEFAULT_RULEBOOK.within(NO_DEADLINE)
-
-
 class _LastRules:
     """Cache of the compiled rules of the last task; the next task nearly always uses the same rules."""
 
@@ -133,7 +120,7 @@ def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
     """Return the compiled rules; the result of the last call is cached."""
     book = settings.rulebook
     if book is None:
-        return _default_rules()
+        return DEFAULT_RULEBOOK.within(NO_DEADLINE)
     last = _LastRules.rules
     if last is None or last[0] != book:
         last = _LastRules.rules = book, Matcher(book)
@@ -380,19 +367,23 @@ def outermost_of(found: Sequence[Match]) -> list[Match]:
 
 def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
     """Yield the matches that count, with offsets in the whole text, and lines counted from the part's beginning."""
-    lines = segment.newlines_before
     for match in found:
         offset = segment.base
         offset += _line_start(segment.data, match.line) if match.offset is None else match.offset
-        if not segment.first <= offset < segment.end:
-            continue
-        yield evolve(
-            match,
-            offset=offset,
-            line=match.line + lines if match.line else 0,
-            last_line=match.last_line + lines if match.last_line else 0,
-            message_line=match.message_line + lines if match.message_line else 0,
-        )
+        if segment.first <= offset < segment.end:
+            yield evolve(moved(match, segment.newlines_before), offset=offset)
+
+
+def moved(match: Match, lines: int) -> Match:
+    """Return the match in a text with *lines* more lines before it; 0 stays: it is not known."""
+    if not lines:
+        return match
+    return evolve(
+        match,
+        line=match.line + lines if match.line else 0,
+        last_line=match.last_line + lines if match.last_line else 0,
+        message_line=match.message_line + lines if match.message_line else 0,
+    )
 
 
 def _line_start(data: bytes, line: int) -> int:

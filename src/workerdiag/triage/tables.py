@@ -122,8 +122,6 @@ class InputRow:
 
 Row = TypeVar("Row", DeathRow, InputRow)
 
-_WRITE_AGAIN = "give a table that triage wrote, or write it again"
-
 
 @frozen(kw_only=True)
 class BadRow:
@@ -132,6 +130,9 @@ class BadRow:
     #: Number of the row, counted from 1, without the header of a CSV file.
     number: int
     problem: str
+
+    def __str__(self) -> str:
+        return f"row {self.number}: {self.problem}"
 
 
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
@@ -224,7 +225,8 @@ def _naming_errors(source: Path) -> Iterator[None]:
     except TableError:
         raise
     except Exception as problem:  # pyarrow's errors have no common class
-        raise TableError(str(source), error_text(problem), _WRITE_AGAIN) from problem
+        remedy = "give a table that triage wrote, or write it again"
+        raise TableError(str(source), error_text(problem), remedy) from problem
 
 
 def _checked(row: object, kind: RowKind) -> DeathRow | InputRow:
@@ -306,14 +308,10 @@ def _from_json_lines(_: Path, content: bytes) -> tuple[set[str], Iterable[ReadRo
     for line in lines:
         with suppress(ValueError):
             if isinstance(row := json.loads(line), dict):
-                return set(row), [partial(_json_row, each) for each in lines]
+                return set(row), [lambda _, each=each: json.loads(each) for each in lines]
     if lines:
         raise ValueError("none of its lines is a row")
     return set(), ()
-
-
-def _json_row(line: bytes, _: RowKind) -> object:
-    return json.loads(line)
 
 
 def _to_csv(_: Path, kind: RowKind, rows: list[dict[str, object]]) -> bytes:
@@ -364,8 +362,9 @@ def _value(cell: str, kind: type, may_be_none: bool) -> object:  # noqa: FBT001 
 
 def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, object]]) -> bytes:
     arrow, parquet = _pyarrow(path)
+    of_type = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     types = {
-        name: arrow.timestamp("us", tz="UTC") if name in TIME_COLUMNS else _arrow_type(arrow, column)
+        name: arrow.timestamp("us", tz="UTC") if name in TIME_COLUMNS else of_type[column]
         for name, (column, _) in _COLUMNS[kind].items()
     }
     for row in rows:
@@ -392,10 +391,6 @@ def _parquet_row(row: dict[str, object], _: RowKind) -> dict[str, object]:
         name: value / _MICROSECONDS if name in TIME_COLUMNS and isinstance(value, int) else value
         for name, value in row.items()
     }
-
-
-def _arrow_type(arrow: ModuleType, column: type) -> object:
-    return {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}[column]
 
 
 def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:

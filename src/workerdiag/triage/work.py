@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
@@ -43,7 +43,7 @@ from workerdiag.triage.outcome import (
 )
 from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
-from workerdiag.triage.scan import ScanSettings, compiled_rules, outermost_of, scan_part
+from workerdiag.triage.scan import ScanSettings, compiled_rules, moved, outermost_of, scan_part
 from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, check_form
 from workerdiag.units import parse_bytes
 
@@ -52,15 +52,6 @@ if TYPE_CHECKING:
 
     from workerdiag.triage.fleet.show import FleetReport
 
-
-#: Interval between writes of the tables while it runs, in seconds, and their maximum share of the time.
-_TABLES_S = 30.0
-_TABLES_SHARE = 0.1
-#: Bytes of text in a batch, or of marks when runs are judged. A batch is read in one or two seconds.
-_BATCH_BYTES = 8 * MIB
-_BATCH_MARKS_BYTES = MIB // 4
-#: Packed logs grow by about this factor.
-_UNPACKED = 10
 
 _J = TypeVar("_J")
 #: A part with its key.
@@ -100,48 +91,43 @@ class Progress:
         )
 
 
-@frozen(kw_only=True)
-class TriagePlan:
-    """The settings of a triage."""
+@define(eq=False, kw_only=True)
+class TriageWork:
+    """The parts of one triage, and their outcomes so far."""
 
+    folder: TriageFolder
     given: tuple[str | os.PathLike[str], ...]
     #: The pattern that logs of one cluster run have in common (`find_runs`).
     folders: str | None = None
-    #: None: the shipped knowledge and installed packs.
-    rulebook: Rulebook | None = None
+    settings: ScanSettings = field(factory=ScanSettings)
     part_bytes: int = PART_BYTES
     #: Fraction of each worker's threads to use.
     share: float = 1.0
     #: Memory limit of a suspect's process.
     memory_bytes: int
-    storage_options: Mapping[str, object] = field(factory=dict, repr=False)
     on_progress: Callable[[Progress], object] = lambda _: None
     #: Whether to write tables while it runs, and at its end.
     writes_tables: bool = False
+    _book: Rulebook = field(init=False)
+    #: The parts by key, in the order of their files.
+    _parts: dict[str, Part] = field(factory=dict, init=False)
+    #: The keys of each input's parts, in the order of their bytes.
+    _keys: dict[str, tuple[str, ...]] = field(factory=dict, init=False)
+    _unlisted: list[InputRow] = field(factory=list, init=False)
+    _outcomes: dict[str, PartOutcome] = field(init=False)
+    _progress: Progress = field(init=False)
 
-
-class TriageWork:
-    """The parts of one triage, and their outcomes so far."""
-
-    def __init__(self, plan: TriagePlan, folder: TriageFolder) -> None:
-        self._plan = plan
-        self._folder = folder
-        self.settings = ScanSettings(rulebook=plan.rulebook, storage_options=plan.storage_options)
+    def __attrs_post_init__(self) -> None:
         self._book, _ = compiled_rules(self.settings)
-        #: The parts by key, in the order of their files.
-        self._parts: dict[str, Part] = {}
-        #: The keys of each input's parts, in the order of their bytes.
-        self._keys: dict[str, tuple[str, ...]] = {}
-        self._unlisted: list[InputRow] = []
         rules = rules_key(self._book)
-        for found in find_files(plan.given, plan.storage_options):
+        for found in find_files(self.given, self.settings.storage_options):
             if isinstance(found, Unlisted):
                 self._unlisted.append(found.row(self._book.release))
             else:
-                parts = {part_key(part, rules): part for part in cut(found, plan.part_bytes)}
+                parts = {part_key(part, rules): part for part in cut(found, self.part_bytes)}
                 self._parts |= parts
                 self._keys[found.url] = (*self._keys.get(found.url, ()), *parts)
-        kept = ((key, folder.finished(key)) for key in self._parts)
+        kept = ((key, self.folder.finished(key)) for key in self._parts)
         self._outcomes = {key: outcome for key, outcome in kept if outcome is not None}
         self._progress = Progress(
             parts=len(self._parts),
@@ -164,15 +150,16 @@ class TriageWork:
             TableError: The folder cannot be written to.
         """
         check_workers(client)
-        self._plan.on_progress(self._progress)
+        self.on_progress(self._progress)
         runner: JobRunner[Job] = self._runner(client, itemgetter(1), _part_share)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
         for job, packed in runner.run(scan_part, self.jobs(), self.settings):
             self.take(job, packed)
             now_s = monotonic_s()
-            is_due = now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s)
-            if self._plan.writes_tables and is_due:
+            # tables are written twice a minute, but for no more than a tenth of the time
+            is_due = now_s - written_s > 30 and spent_s <= 0.1 * (now_s - began_s)
+            if self.writes_tables and is_due:
                 self.judge()
                 written_s = monotonic_s()
                 spent_s += written_s - now_s
@@ -185,13 +172,13 @@ class TriageWork:
             TableError: The tables cannot be written.
         """
         result = self._result(client)
-        if self._plan.writes_tables:
-            self._folder.write_tables(result.deaths, result.inputs)
+        if self.writes_tables:
+            self.folder.write_tables(result.deaths, result.inputs)
         return result
 
     def _result(self, client: Client | None = None) -> TriageResult:
         """Return the sorted rows of both tables, with a note for each run that could not be judged."""
-        runs = find_runs(self._outcomes.values(), self._plan.folders)
+        runs = find_runs(self._outcomes.values(), self.folders)
         deaths: list[DeathRow] = []
         notes: list[str] = []
         for run, rows in self._judged_there(client, runs) if client is not None else self._judged_here(runs):
@@ -200,16 +187,15 @@ class TriageWork:
             else:
                 deaths += rows
         run_of = {url: run.id for run in runs for url in run.urls}
-        folders = self._plan.folders
-        if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
-            notes.append(f"no input matches {folders}: each is judged as a separate cluster run")
+        if self.folders and run_of and not any(map(folder_pattern(self.folders).match, run_of)):
+            notes.append(f"no input matches {self.folders}: each is judged as a separate cluster run")
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
             notes.append(_dropped_note(dropped))
         inputs = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         return TriageResult(
             deaths=tuple(sorted(deaths, key=lambda row: row.order)),
             inputs=tuple(sorted((*inputs, *self._unlisted), key=lambda row: row.order)),
-            output=self._folder.path if self._plan.writes_tables else None,
+            output=self.folder.path if self.writes_tables else None,
             notes=tuple(sorted(notes)),
             book=self._book,
         )
@@ -222,27 +208,26 @@ class TriageWork:
 
     def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[tuple[Run, list[DeathRow] | Failed]]:
         runner: JobRunner[Run] = self._runner(client, self._marks_of, self._run_share)
-        return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
-
-    def _is_read(self, run: Run) -> bool:
-        return any(self._outcomes[key].row.status in ("done", "failed") for key in self._read_keys(run))
+        is_read = {key: each.row.status in ("done", "failed") for key, each in self._outcomes.items()}
+        wanted = (run for run in runs if any(map(is_read.__getitem__, self._read_keys(run))))
+        return runner.run(judge_run, wanted, self.settings)
 
     def _runner(
         self, client: Client, given: Callable[[_J], object], batch_share: Callable[[_J], float]
     ) -> JobRunner[_J]:
-        plan = self._plan
-        return JobRunner(client, given, batch_share, share=plan.share, memory_bytes=plan.memory_bytes)
+        return JobRunner(client, given, batch_share, share=self.share, memory_bytes=self.memory_bytes)
 
     def forget_others(self) -> None:
         """Remove saved outcomes of all other parts."""
-        self._folder.forget_others(self._parts.keys())
+        self.folder.forget_others(self._parts.keys())
 
     def _marks_of(self, run: Run) -> tuple[Run, list[bytes]]:
         """Return the run with the packed outcomes of its parts, in the order of their bytes."""
-        return run, [self._folder.kept(key) or b"" for key in self._read_keys(run)]
+        return run, [self.folder.kept(key) or b"" for key in self._read_keys(run)]
 
     def _run_share(self, run: Run) -> float:
-        return sum(map(self._folder.kept_bytes, self._read_keys(run))) / _BATCH_MARKS_BYTES
+        """Return the fraction of a batch, of 256 KiB of marks, that judging a run takes."""
+        return sum(map(self.folder.kept_bytes, self._read_keys(run))) / (MIB // 4)
 
     def _read_keys(self, run: Run) -> list[str]:
         return [key for url in run.urls for key in self._keys[url] if key in self._outcomes]
@@ -262,19 +247,21 @@ class TriageWork:
         if outcome.row.knowledge != self._book.release:
             releases = f"{outcome.row.knowledge} there, {self._book.release} here"
             raise TriageError(f"the workers have a different release of the knowledge: {releases}", INSTALL)
-        self._folder.keep(key, packed)
+        self.folder.keep(key, packed)
         self._outcomes[key] = outcome
         self._progress = self._progress.with_part(part, outcome)
-        self._plan.on_progress(self._progress)
+        self.on_progress(self._progress)
 
 
 def _part_share(job: Job) -> float:
-    """Return the fraction of a batch that reading a part takes. A part of unknown size takes a whole batch."""
+    """Return the fraction of a batch, of 8 MiB of text, that reading a part takes: one or two seconds.
+
+    A part of unknown size takes a whole batch. Packed logs grow about tenfold.
+    """
     part = job[1]
     if part.end_byte is None and part.file.size_bytes is None:
         return 1.0
-    unpacked = _UNPACKED if part.file.is_packed else 1
-    return unpacked * part.expected_bytes / _BATCH_BYTES
+    return (10 if part.file.is_packed else 1) * part.expected_bytes / (8 * MIB)
 
 
 def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
@@ -282,9 +269,6 @@ def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
     urls = sorted({each.row.url for each in dropped})
     where = f"{urls[0]} and {len(urls) - 1} others" if urls[1:] else urls[0]
     return f"there are at least as many deaths as listed: {reports:,} more reports in {where} are left out"
-
-
-_EVIDENCE_CHARS = 300
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
@@ -338,22 +322,11 @@ class _Found:
 
         Of the first and last matches of each part, keep only the first and last of the whole input.
         """
-        self.outermost = outermost_of([*self.outermost, *(_moved(each, lines) for each in outermost)])
-        self.near_ends += (_moved(each, lines) for each in near_ends)
+        self.outermost = outermost_of([*self.outermost, *(moved(each, lines) for each in outermost)])
+        self.near_ends += (moved(each, lines) for each in near_ends)
 
     def in_order(self) -> list[Match]:
         return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
-
-
-def _moved(match: Match, lines: int) -> Match:
-    if not lines:
-        return match
-    return evolve(
-        match,
-        line=match.line + lines,
-        last_line=match.last_line + lines,
-        message_line=match.message_line + lines if match.message_line else 0,
-    )
 
 
 def _death_row(
@@ -389,7 +362,7 @@ def _death_row(
         offset=offsets[first.origin, first.line] if first else 0,
         rss_bytes=death.rss_bytes,
         limit_bytes=death.limit_bytes,
-        evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",
+        evidence=cause.evidence[0].text[:300] if cause and cause.evidence else "",
         knowledge=knowledge,
     )
 
@@ -418,12 +391,6 @@ class TriageResult:
         return str(self.summary)
 
 
-#: Fraction of the threads of a cluster, which may have other work.
-SHARE: Final = 0.5
-#: Memory limit of a suspect's process. A search takes 200 MiB, a file that unpacks badly some more.
-SUSPECT_MEMORY: Final = "2 GiB"
-
-
 def triage(  # noqa: PLR0913  all but one have defaults
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     client: Client | None = None,
@@ -432,9 +399,9 @@ def triage(  # noqa: PLR0913  all but one have defaults
     form: TableFormat = "parquet",
     runs: str | None = None,
     rulebook: Rulebook | None = None,
-    share: float = SHARE,
+    share: float = 0.5,
     part_bytes: int = PART_BYTES,
-    suspect_memory: str = SUSPECT_MEMORY,
+    suspect_memory: str = "2 GiB",
     storage_options: Mapping[str, object] | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> TriageResult:
@@ -455,7 +422,8 @@ def triage(  # noqa: PLR0913  all but one have defaults
         rulebook: The rules to use. None uses the shipped knowledge and installed packs.
         share: The fraction of each worker's threads, from 0 to 1, that triage may use; at least one thread.
         part_bytes: Bytes of a file that one task reads.
-        suspect_memory: The memory limit of the process in which a part is read again after its worker died.
+        suspect_memory: The memory limit of the process in which a part is read again after its worker died. A
+            search takes 200 MiB, a file that unpacks badly some more.
         storage_options: Options for fsspec.
         on_progress: Called with a `Progress` after each part; its `result()` returns what is known by then.
 
@@ -486,18 +454,17 @@ def triage(  # noqa: PLR0913  all but one have defaults
         raise ValueError("there is nothing to read: give paths, folders, patterns or URLs of logs")
     with ExitStack() as stack:
         kept = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="workerdiag-triage-"))
-        plan = TriagePlan(
+        work = TriageWork(
+            folder=TriageFolder(Path(kept), form),
             given=tuple(given),
             folders=runs,
-            rulebook=rulebook,
+            settings=ScanSettings(rulebook=rulebook, storage_options=dict(storage_options or {})),
             part_bytes=part_bytes,
             share=share if client is not None else 1.0,
             memory_bytes=memory_bytes,
-            storage_options=dict(storage_options or {}),
             on_progress=on_progress or (lambda _: None),
             writes_tables=output is not None,
         )
-        work = TriageWork(plan, TriageFolder(Path(kept), form))
         if work.jobs():
             client = client or stack.enter_context(_local_client())
             work.read(client)

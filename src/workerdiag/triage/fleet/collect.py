@@ -32,10 +32,9 @@ from workerdiag.model.identity import Identity, differ, is_ip_address
 from workerdiag.model.vocabulary import Verdict
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.report import FleetGap, FleetTable, MissingPart, TableKind
-from workerdiag.triage.tables import TABLE_FORMATS, BadRow, DeathRow, InputRow, Row, read_table
+from workerdiag.triage.tables import TABLE_FORMATS, DeathRow, InputRow, Row, read_table
 from workerdiag.wire.messages import DeathIdentity, same_death
 
-_BUSY_S = 10.0
 #: Deaths that are judged and have no case were no incident.
 _DEATHS = """
 SELECT id, cluster, at, is_expected OR (is_judged AND case_id IS NULL), identity, case_id
@@ -60,10 +59,8 @@ def read_watched_deaths(path: Path) -> Iterator[DeathRow | str]:
         for *values, case_id in connection.execute(_DEATHS):
             with guarded("reading a kept death") as reading:
                 row = _row(*values, case=read_case(case_id))
-            if reading.problem is None:
-                yield row
-            else:
-                yield f"death {utf8_safe(str(values[0]))}: {describe_error(reading.problem)}"
+            bad = reading.problem
+            yield row if bad is None else f"death {utf8_safe(str(values[0]))}: {describe_error(bad)}"
 
 
 def blind_clusters(path: Path) -> tuple[tuple[str, str], ...]:
@@ -148,7 +145,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     mode = "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1"
     try:
         with closing(
-            sqlite3.connect(f"file:{quote(os.fsencode(place))}?{mode}", uri=True, timeout=_BUSY_S)
+            sqlite3.connect(f"file:{quote(os.fsencode(place))}?{mode}", uri=True, timeout=10.0)
         ) as connection:
             application, version = (
                 connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("application_id", "user_version")
@@ -166,11 +163,8 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 _TABLE_SUFFIXES = frozenset(f".{each}" for each in TABLE_FORMATS)
 _NO_PLACE = "give the folder that workerdiag triage --output wrote, or a watcher's state file"
-_NEITHER = "it is neither a table of triage (.parquet, .csv, .jsonl) nor a watcher's state file"
 #: The first bytes of each SQLite database (https://sqlite.org/fileformat.html).
 _DATABASE_HEAD = b"SQLite format 3\0"
-_WRITE_AGAIN = "write the table again"
-_LOOK_AGAIN = "triage them again"
 
 
 @define
@@ -200,7 +194,8 @@ class Collector:
                 if path.suffix.lower() in _TABLE_SUFFIXES:
                     self._read_table(path)
                 elif path.suffix.lower() not in _STATE_SUFFIXES and not _is_database(path):
-                    self._miss("file", path, _NEITHER, _NO_PLACE)
+                    neither = "it is neither a table of triage (.parquet, .csv, .jsonl) nor a watcher's state file"
+                    self._miss("file", path, neither, _NO_PLACE)
                 else:
                     self._read_state(path)
             except (TableError, StateFileError) as problem:
@@ -238,23 +233,19 @@ class Collector:
     def _good(self, path: Path, rows: Iterable[object], kind: type[Row]) -> Iterator[Row]:
         good, bad = 0, []
         for each in rows:
-            if isinstance(each, BadRow):
-                bad.append(f"row {each.number}: {each.problem}")
-            elif isinstance(each, kind):
+            if isinstance(each, kind):
                 good += 1
                 yield each
-        self._miss_rows(path, good, bad)
+            else:
+                bad.append(str(each))
+        if bad:
+            what = f"{len(bad):,} of {good + len(bad):,} rows cannot be read, the first: {bad[0]}"
+            self._miss("rows", path, what, "write the table again")
 
     def _read_state(self, path: Path) -> None:
-        rows: list[DeathRow] = []
-        bad: list[str] = []
-        with self._adding(path, "watcher", rows):
-            for each in read_watched_deaths(path):
-                if isinstance(each, str):
-                    bad.append(each)
-                else:
-                    rows.append(each)
-        self._miss_rows(path, len(rows), bad)
+        deaths: list[DeathRow] = []
+        with self._adding(path, "watcher", deaths):
+            deaths.extend(self._good(path, read_watched_deaths(path), DeathRow))
         for cluster, why in blind_clusters(path):
             self._miss("unseen", path, f"its watcher did not see {cluster} for a while: {why}")
 
@@ -271,7 +262,8 @@ class Collector:
 
     def _add_deaths(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> None:
         self.tables.append(FleetTable(path=utf8_safe(str(path)), kind=kind, row_count=len(rows)))
-        self.deaths.append([_dated(each) for each in rows])
+        # a time before 1970 is invalid: Python's calendar begins in the year 1
+        self.deaths.append([evolve(each, died_at=None) if (each.died_at or 0) < 0 else each for each in rows])
 
     def _miss_inputs(self) -> None:
         """Note the logs that no triage could read. A log counts as read if one of several triages could read it."""
@@ -283,12 +275,7 @@ class Collector:
         for path, rows in failed.items():
             first = rows[0]
             what = f"{len(rows):,} of the logs that triage read could not be read to their end"
-            self._miss("input", path, f"{what}, the first: {first.url}: {first.reason}", _LOOK_AGAIN)
-
-    def _miss_rows(self, path: Path, good_count: int, bad: Sequence[str]) -> None:
-        if bad:
-            rows = f"{len(bad):,} of {good_count + len(bad):,} rows cannot be read, the first: {bad[0]}"
-            self._miss("rows", path, rows, _WRITE_AGAIN)
+            self._miss("input", path, f"{what}, the first: {first.url}: {first.reason}", "triage them again")
 
     def _miss_folder(self, problem: OSError) -> None:
         self._miss("file", Path(problem.filename), problem.strerror or error_text(problem))
@@ -306,11 +293,6 @@ def _is_database(path: Path) -> bool:
             return file.read(len(_DATABASE_HEAD)) == _DATABASE_HEAD
     except OSError:
         return True
-
-
-def _dated(row: DeathRow) -> DeathRow:
-    """Return the row without a time before 1970, which is invalid: Python's calendar begins in the year 1."""
-    return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
 
 
 #: Reports further apart than this are two deaths, whatever they name; `same_death` allows no more.

@@ -40,9 +40,6 @@ from workerdiag.triage.fleet.report import (
 from workerdiag.triage.fleet.show import FleetReport
 from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
 
-#: Logs of unexplained deaths that are named.
-_URLS = 3
-
 #: Deaths on one cluster within seconds, from the same trouble; the earliest first.
 JointLoss = tuple[DeathRow, ...]
 #: The first and the last moment, in seconds since the epoch; None: not known.
@@ -105,9 +102,6 @@ def _begin_of(when: float, period: Period) -> str:
     return (day - timedelta(days=day.weekday()) if period == "week" else day).isoformat()
 
 
-UNKNOWN_CAUSE = "Cause not known"
-
-
 def cause_shares(
     losses: Sequence[JointLoss], titles: Mapping[str, str], half_at: float | None, period: Period
 ) -> tuple[CauseShare, ...]:
@@ -130,7 +124,7 @@ def cause_shares(
         shares.append(
             CauseShare(
                 cause=cause,
-                title=UNKNOWN_CAUSE if cause is None else titles.get(cause, cause),
+                title="Cause not known" if cause is None else titles.get(cause, cause),
                 family="" if cause is None else cause.partition(".")[0],
                 death_count=len(its),
                 share=len(its) / total,
@@ -171,7 +165,7 @@ def unexplained(deaths: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
             groups.setdefault((row.case, _exit(row)), []).append(row)
     found = (
         Unexplained(
-            case=case, death_count=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:_URLS])
+            case=case, death_count=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:3])
         )
         for (case, exit_), group in groups.items()
     )
@@ -215,23 +209,16 @@ def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
     groups: dict[tuple[str, str], list[DeathRow]] = {}
     for each in deaths:
         groups.setdefault((each.run, each.case), []).append(each)
-    return tuple(tuple(members) for group in groups.values() for members in _split(sorted(group, key=_time)))
-
-
-def _split(deaths: Sequence[DeathRow]) -> list[list[DeathRow]]:
     losses: list[list[DeathRow]] = []
-    begin = -inf
-    for each in deaths:
-        if each.died_at is not None and each.died_at - begin <= TOGETHER_S:
-            losses[-1].append(each)
-        else:
-            losses.append([each])
-            begin = each.died_at if each.died_at is not None else -inf
-    return losses
-
-
-def _time(death: DeathRow) -> float:
-    return death.died_at if death.died_at is not None else inf
+    for group in groups.values():
+        begin = -inf
+        for each in sorted(group, key=lambda death: inf if death.died_at is None else death.died_at):
+            if each.died_at is not None and each.died_at - begin <= TOGETHER_S:
+                losses[-1].append(each)
+            else:
+                losses.append([each])
+                begin = each.died_at if each.died_at is not None else -inf
+    return tuple(map(tuple, losses))
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:
@@ -282,9 +269,6 @@ def _with_stop(row: DeathRow, book: Rulebook) -> DeathRow:
     return evolve(row, stop_requested=True) if is_deliberate_stop(death, book) else row
 
 
-#: A longer time is counted in days, and in weeks.
-_MAX_HOURS_S, _MAX_DAYS_S = 86400.0, 31 * 86400.0
-
 _INTERVAL_METHOD = (
     f"Workers of one cluster that were lost to the same trouble within {TOGETHER_S:g} seconds are one joint"
     " loss. Shares are of workers; their intervals are Wilson's score intervals of 95% (Wilson 1927), for as"
@@ -303,7 +287,7 @@ def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> 
     losses = group_losses(lost)
     span, lost_span = span_of(merged.deaths), span_of(lost)
     lost_s = lost_span[1] - lost_span[0] if lost_span else 0.0
-    period: Period = "week" if lost_s > _MAX_DAYS_S else "day" if lost_s > _MAX_HOURS_S else "hour"
+    period: Period = "week" if lost_s > 31 * 86_400 else "day" if lost_s > 86_400 else "hour"
     half_at = sum(span) / 2 if span and span[0] < span[1] else None
     hosts = host_shares(losses)
     lost_compute_s, lost_known_count = cost_of(lost)

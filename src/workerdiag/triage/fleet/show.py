@@ -29,8 +29,6 @@ from workerdiag.triage.fleet.report import (
 )
 from workerdiag.units import format_duration, format_time
 
-_DATE_CHARS, _MINUTE_CHARS = len("2026-11-23"), len("2026-11-23 08:00")
-_CURVE_COLUMNS = 32
 #: Entries of a section; the JSON has all, and all causes are shown.
 _MAX_ITEMS, _MAX_HOSTS = 20, 10
 _PERIODS: Mapping[Period, timedelta] = {
@@ -79,7 +77,9 @@ def fleet_schema() -> Schema:
 def fleet_outline(report: FleetFindings) -> Outline:
     """Return the report in the order a person reads it. Hosts and files are made harmless for a terminal."""
     report = printable_object(report)
-    causes, hosts, versions = report.causes, report.hosts, _known_versions(report)
+    causes, hosts = report.causes, report.hosts
+    known = {each.package for each in report.versions if each.version is not None}
+    versions = [each for each in report.versions if each.package in known]
     equal = share_text(1 / len(hosts)) if hosts else ""
     sections = (
         bounded_section(
@@ -181,12 +181,6 @@ def _host_text(host: HostShare, report: FleetFindings) -> str:
     return f"{share_text(host.share)} of {report.host_loss_count:,} losses: {one_line(host.host)} ({deaths}{cause})"
 
 
-def _known_versions(report: FleetFindings) -> list[VersionShare]:
-    """Return the versions of the packages of which at least one version is known."""
-    known = {each.package for each in report.versions if each.version is not None}
-    return [each for each in report.versions if each.package in known]
-
-
 def _version_text(share: VersionShare, report: FleetFindings) -> str:
     cause = f" ({share.cause_count:,} by {share.cause})" if share.cause is not None else ""
     version = one_line(share.version) if share.version is not None else "not known"
@@ -222,7 +216,7 @@ def share_text(share: float) -> str:
 
 
 def _date(when: float | None, period: Period = "day") -> str:
-    return format_time(when)[: _MINUTE_CHARS if period == "hour" else _DATE_CHARS]
+    return format_time(when)[: len("2026-11-23 08:00") if period == "hour" else len("2026-11-23")]
 
 
 def _curve(share: CauseShare, report: FleetFindings) -> str:
@@ -230,7 +224,7 @@ def _curve(share: CauseShare, report: FleetFindings) -> str:
     step = _PERIODS[report.period]
     begins = [datetime.fromisoformat(each.begin) for cause in report.causes for each in cause.periods]
     begin, size = min(begins), (max(begins) - min(begins)) // step + 1
-    counts = [0] * min(_CURVE_COLUMNS, size)
+    counts = [0] * min(32, size)
     for each in share.periods:
         counts[(datetime.fromisoformat(each.begin) - begin) // step * len(counts) // size] += each.death_count
     return blocks((each or None for each in counts), max(counts)) if size > 1 else ""
