@@ -176,10 +176,7 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIn
 
 
 def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:
-    """Return the incident of a standstill since *when*; None if work goes on, or nothing has to change.
-
-    It never raises.
-    """
+    """Return the incident of a standstill since *when*; None if nothing has to change. Never raises."""
     if not pieces:
         return None
     diagnosis = _explained(pieces, Deadline.after(timeout_s))

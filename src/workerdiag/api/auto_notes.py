@@ -66,10 +66,7 @@ def auto(client: Client, *, on: bool = True, check: bool | None = None) -> None:
 
 
 class _Handlers:
-    """What one client calls: its handlers of the scheduler's messages, and those of its methods that wait.
-
-    Each exception that is about workers or the scheduler waits for its note, everything else passes.
-    """
+    """What one client calls: its handlers of the scheduler's messages, and those of its methods that wait."""
 
     def __init__(self, client: Any) -> None:
         from workerdiag.api.noted_calls import NotedCalls

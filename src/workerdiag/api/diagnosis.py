@@ -143,11 +143,7 @@ class Diagnosis(Findings):
 
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:
-        """Return the diagnosis that `to_json` wrote.
-
-        Raises:
-            BadReportError: The text is not a diagnosis.
-        """
+        """Return the diagnosis that `to_json` wrote; raises BadReportError."""
         from workerdiag.rendering.json import from_json
 
         return cls(**from_json(text))

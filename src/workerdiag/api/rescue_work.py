@@ -128,10 +128,7 @@ class Rescue:
         return tuple(self._history)
 
     def undo(self) -> object:
-        """Undo all that is in force, end the bigger worker that was started, and act on no later death.
-
-        Of an asynchronous client it is awaitable.
-        """
+        """Undo all that is in force, end bigger workers, and act no more; an asynchronous client awaits it."""
         return self._client.sync(self._undo)
 
     def __str__(self) -> str:

@@ -53,10 +53,7 @@ TimeoutError: timed out after 3 s.
 
 
 class WarmUp:
-    """Loads what an answer needs, one step at a time, while a client is in use.
-
-    *quiet_s* returns for how many seconds no future has finished.
-    """
+    """Loads what an answer needs, a step at a time; *quiet_s* is for how many seconds no future has finished."""
 
     def __init__(self, client: Any, quiet_s: Callable[[], float]) -> None:
         self._client = client

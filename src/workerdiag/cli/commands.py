@@ -79,10 +79,7 @@ class CommandWithExamples(click.Command):
 def command(
     *examples: str, group: click.Group | None = None, name: str | None = None, **options: Any
 ) -> Callable[[Method], click.Command]:
-    """Decorator that makes a function a `SafeCommand` with *examples* in its help.
-
-    Without a *group* it is added to one later; without a *name* it has that of the function.
-    """
+    """Decorator: a `SafeCommand` with *examples* in its help, in the *group* or for one that it is added to."""
     make = click.command if group is None else group.command
     return make(name, cls=SafeCommand, examples=examples, **options)
 

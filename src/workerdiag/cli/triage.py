@@ -118,10 +118,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
 
 
 def _warn_of_failed(result: TriageResult) -> bool:
-    """Name the first inputs that could not be read, and return whether there are any.
-
-    Raises UnusableError if no input could be read: then that there are no deaths would say nothing.
-    """
+    """Name the first inputs that could not be read, and return whether there are any; with no other, raise."""
     failed = [each for each in result.inputs if each.status == "failed"]
     if all(each.status != "done" for each in result.inputs):
         lines = [f"  {each.url}: {each.reason}" for each in result.inputs[:_MAX_NAMED]]

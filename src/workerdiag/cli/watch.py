@@ -1,7 +1,4 @@
-"""``workerdiag watch``: follow a cluster, and say why its workers die.
-
-``workerdiag watch status`` and ``resend`` read and change a watcher's state file.
-"""
+"""``workerdiag watch``: follow a cluster, and say why its workers die; read and change its state file."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ class NotAllowedError(Exception):
 
 @frozen
 class AllowedFiles:
-    """The files below some folders.
-
-    A link that leads out of them is outside. Links in a named folder are skipped.
-    """
+    """The files below some folders, not outside by a link; links in a named folder are skipped."""
 
     #: Resolved paths.
     roots: tuple[Path, ...]
@@ -36,11 +33,7 @@ class AllowedFiles:
         return cls(tuple(Path(each).resolve() for each in folders))
 
     def files(self, path: str) -> Sequence[Path]:
-        """Return the file at that path, absolute or relative to one of the folders, or the files in a folder.
-
-        Raises:
-            NotAllowedError: There is no such file that may be read.
-        """
+        """Return the file at a path below one of the folders, or the files in it; raises NotAllowedError."""
         if not self.roots:
             raise NotAllowedError("no folder is allowed: start with `workerdiag mcp --root DIR`")
         for root in self.roots:

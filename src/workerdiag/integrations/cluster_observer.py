@@ -81,10 +81,7 @@ class ClusterObserver:
                 setattr(owner, name, original)
 
     def look(self, *, of: object = None, judge: bool = True) -> None:
-        """Ask the schedulers of all open clients, or *of* one client or cluster.
-
-        Without *judge*, the deaths count as known, and are not diagnosed.
-        """
+        """Ask the schedulers of all open clients, or *of* one; without *judge*, deaths just count as known."""
         for client in open_clients():
             if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
                 with guarded("looking for deaths") as looking:

@@ -153,12 +153,11 @@ class WorkerdiagMagics(Magics):
 
         linked: Iterable[Any] = linked_exceptions(exc) if exc else ()
         tasks = {str(each.task) for each in linked if is_worker_death(each)}
-        for client in list(self._variables.values()):
-            is_running = isinstance(client, Client) and client.status == "running"
-            if is_running and tasks & {str(key) for key in client.futures}:
-                return client
+        for each in list(self._variables.values()):
+            if isinstance(each, Client) and each.status == "running" and tasks & {str(key) for key in each.futures}:
+                return each
         try:
-            client = default_client()
+            client: Client = default_client()
         except ValueError:
             return None
         return client if client.status == "running" else None

@@ -46,10 +46,7 @@ _COLLECTOR = DeathCollector()
 
 
 def export_counts(counts: Counts, learn: Callable[[], object]) -> Callable[[], object] | None:
-    """Export the counts of one scheduler; returns what ends that, or None without prometheus-client.
-
-    *learn* is called, from any thread, whenever somebody asks for the counts.
-    """
+    """Export counts, for which *learn* is called in any thread; returns what ends it, None if it is impossible."""
     try:
         from prometheus_client import REGISTRY
     except ImportError:

@@ -49,11 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; the process that reports also gives the verdict.
-
-    Raises:
-        pytest.UsageError: The timeout is no number of seconds.
-    """
+    """Register the marker; the process that reports also gives the verdict."""
     timeout = config.getini("workerdiag_timeout")
     if not re.fullmatch(r"\d+(\.\d+)?", timeout):
         raise pytest.UsageError(f"workerdiag_timeout must be a number of seconds, got {timeout!r}")
@@ -158,10 +154,7 @@ def _add_properties(item: pytest.Item, report: pytest.TestReport, properties: Se
 
 
 class StrictVerdict:
-    """Fails a run in which a worker died unexpectedly.
-
-    Under xdist it is told by the reports of the other processes.
-    """
+    """Fails a run in which a worker died unexpectedly, also in the other processes of xdist."""
 
     def __init__(self) -> None:
         #: Test and death.

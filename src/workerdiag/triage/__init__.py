@@ -1,7 +1,4 @@
-"""Read many logs at once: tables of the deaths, their causes and what could not be read.
-
-Calling this package, as ``workerdiag.triage(...)``, runs a triage.
-"""
+"""Read many logs at once: tables of the deaths, their causes and what could not be read."""
 
 from workerdiag.lazy import call_module as _call_module
 

@@ -74,11 +74,7 @@ class JobRunner(Generic[_J]):
     _numbers: Iterator[int] = field(factory=itertools.count, init=False)
 
     def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[tuple[_J, Any]]:
-        """Yield each job with its result or `Failed`: *function* of what is given for it, and of *arguments*.
-
-        Raises:
-            TriageError: There are no workers, or workerdiag is not installed on them.
-        """
+        """Yield each job with the *function* of what is given for it, or `Failed`; raises TriageError."""
         suspects: list[tuple[_J, ...]] = []
         batches = cut_batches(jobs, self._batch_share, lambda: sum(self._slots.values()))
         try:
@@ -207,11 +203,7 @@ INSTALL: Final = 'install the same version there, e.g. with dask.distributed.Pip
 
 
 def check_workers(client: Client) -> None:
-    """Check that each worker can import workerdiag.
-
-    Raises:
-        TriageError: Some workers cannot; the message names the first few.
-    """
+    """Raise TriageError, which names the first few, if workers cannot import workerdiag."""
     from importlib.util import find_spec
 
     found = client.run(find_spec, "workerdiag", on_error="return")
@@ -228,10 +220,7 @@ MAX_JOBS: Final = 64
 def cut_batches(
     jobs: Iterable[_J], share: Callable[[_J], float], threads: Callable[[], int]
 ) -> Iterator[tuple[_J, ...]]:
-    """Yield all jobs in their order, in batches of at least one job.
-
-    *share* returns the fraction of a full batch that one job takes, *threads* how many batches run at a time.
-    """
+    """Yield all jobs in batches, of which *share* says what a job takes and *threads* how many run at a time."""
     left = deque(jobs)
     while left:
         # Jobs that run when the client dies are read again, and a thread that ends early waits for the others: both
@@ -247,20 +236,12 @@ def cut_batches(
 def run_batch(
     batch: Sequence[object], function: Callable[..., object], *arguments: object
 ) -> list[object | Failed]:
-    """Return ``function(job, *arguments)`` for each job, or why it failed.
-
-    Raises:
-        MemoryError: One of the jobs ran out of memory.
-    """
+    """Return ``function(job, *arguments)`` for each job, or why it failed; raises MemoryError."""
     return [run_job(job, function, *arguments) for job in batch]
 
 
 def run_job(job: object, function: Callable[..., object], *arguments: object) -> object | Failed:
-    """Return ``function(job, *arguments)``, or why it failed.
-
-    Raises:
-        MemoryError: Memory ran out, which other jobs may have caused.
-    """
+    """Return ``function(job, *arguments)``, or why it failed; raises MemoryError, perhaps because of other jobs."""
     try:
         return function(job, *arguments)
     except MemoryError:

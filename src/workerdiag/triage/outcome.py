@@ -178,11 +178,7 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
 
 
 def unpack_found(packed: bytes, url: str) -> tuple[list[Match], list[Match], list[Evidence]]:
-    """Unpack what was found in a part of the input *url*, after which logs in a container are named.
-
-    Raises:
-        ValueError: The bytes are in another format.
-    """
+    """Unpack what was found in a part of the input *url*, which names logs in a container; raises ValueError."""
     body = packed.partition(_BETWEEN)[2]
     try:
         outermost, near_ends, pieces = json.loads(zlib.decompress(body)) if body else ((), (), ())

@@ -214,9 +214,7 @@ class PartText:
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
 
-        Raises:
-            NotALogError: The file holds neither text nor a container.
-            Exception: Reading failed, with any exception of the store; what was read before has been yielded.
+        Raises NotALogError, or any exception of the store after what was read before.
         """
         from fsspec.core import url_to_fs
 
@@ -319,13 +317,9 @@ class EvidenceFile:
     fault: bytes = field(default=b"", repr=False)
 
     def evidence(self) -> Iterator[Evidence]:
-        """Yield its evidence. A `Gap` that names the input says what could not be read.
+        """Yield its evidence, none of a worker that may still run; a `Gap` with its name says what is missing.
 
-        The black box of a worker that may still run yields nothing.
-
-        Raises:
-            NotALogError: It is a zip archive but not a death bundle.
-            BundleError, BadBoxError: It is damaged, or has another version.
+        Raises NotALogError of a zip archive of others, BundleError and BadBoxError of what is damaged.
         """
         match self.kind:
             case "bundle":

@@ -243,11 +243,7 @@ class TextSearch:
         self._looked_to = 0
 
     def run(self, segments: Iterable[Segment]) -> None:
-        """Search all segments.
-
-        Raises:
-            Exception: The exception of reading; what was read before has been searched.
-        """
+        """Search all segments; what was read before an exception of reading is searched before that is raised."""
         read = self._read(segments)
         first, second = next(read, None), next(read, None)
         if first is not None and second is not None:
@@ -354,10 +350,7 @@ def _is_within(match: Match, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:
-    """Return the first and last matches of each kind, in order.
-
-    Those of all pieces of a text together include those of the whole text.
-    """
+    """Return the first and last matches of each kind, in order."""
     numbers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(found):
         numbers[each.owner, each.sign].append(number)

@@ -1,7 +1,4 @@
-"""The two tables that triage writes: deaths, and the inputs they were found in, as Parquet, CSV or JSON lines.
-
-Writing is atomic, and equal rows give equal bytes.
-"""
+"""The two tables that triage writes: deaths, and the inputs they were found in, as Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -136,13 +133,7 @@ class BadRow:
 
 
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
-    """Write sorted rows in the format of the file extension: ``.parquet``, ``.csv`` or ``.jsonl``.
-
-    The file is written atomically, and equal rows give equal bytes.
-
-    Raises:
-        TableError: The extension is unknown, pyarrow is missing, or the file cannot be written.
-    """
+    """Write sorted rows atomically, in the format of the extension; equal rows give equal bytes. Raises TableError."""
     target = Path(path)
     form = _form_of(target)
     plain = [_plain_row(row) for row in sorted(rows, key=lambda row: row.order)]
@@ -163,10 +154,8 @@ def folder_remedy(problem: OSError) -> str:
 def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[DeathRow | InputRow | BadRow]]:
     """Return the kind of rows of a table that `write_table` wrote, by its columns, and the rows one by one.
 
-    A row that does not fit becomes a `BadRow`. The kind is None if there is neither a column nor a row.
-
-    Raises:
-        TableError: The file cannot be read to its end, is not a table of triage, or pyarrow is missing.
+    A row that does not fit becomes a `BadRow`. The kind is None if there is neither a column nor a row. Raises
+    TableError if the file cannot be read to its end, is no table of triage, or pyarrow is missing.
     """
     source = Path(path)
     form = _form_of(source)
@@ -411,12 +400,7 @@ FORMS: Final[Mapping[TableFormat, Form]] = {
 
 
 def check_form(form: str) -> None:
-    """Check that tables can be written in this format, before hours of work.
-
-    Raises:
-        ValueError: There is no such format.
-        TableError: pyarrow is missing.
-    """
+    """Raise ValueError or TableError if tables cannot be written in this format, before hours of work."""
     if form not in TABLE_FORMATS:
         raise ValueError(f"form is one of {', '.join(TABLE_FORMATS)}, not {form!r}")
     if form == "parquet":

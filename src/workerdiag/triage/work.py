@@ -74,10 +74,7 @@ class Progress:
     _judge: Callable[[], TriageResult] = field(repr=False, eq=False)
 
     def result(self) -> TriageResult:
-        """Return what is known so far: the deaths in the parts that were read, judged here and now.
-
-        This may take seconds for thousands of deaths; reading continues meanwhile.
-        """
+        """Return what is known so far, judged here and now; this may take seconds, while reading continues."""
         return self._judge()
 
     def with_part(self, part: Part, outcome: PartOutcome) -> Progress:
@@ -143,12 +140,7 @@ class TriageWork:
         return [(key, part) for key, part in self._parts.items() if key not in self._outcomes]
 
     def read(self, client: Client) -> None:
-        """Read all parts that have no outcome yet, on the workers.
-
-        Raises:
-            TriageError: There are no workers, or workerdiag does not work on them.
-            TableError: The folder cannot be written to.
-        """
+        """Read all parts that have no outcome yet, on the workers; raises TriageError, TableError."""
         check_workers(client)
         self.on_progress(self._progress)
         runner: JobRunner[Job] = self._runner(client, itemgetter(1), _part_share)
@@ -165,12 +157,7 @@ class TriageWork:
                 spent_s += written_s - now_s
 
     def judge(self, client: Client | None = None) -> TriageResult:
-        """Judge all runs by what is known so far, on a cluster or here. Write the tables if the plan says so.
-
-        Raises:
-            TriageError: There are no workers.
-            TableError: The tables cannot be written.
-        """
+        """Judge all runs by what is known so far, on a cluster or here, and write the tables if that is wanted."""
         result = self._result(client)
         if self.writes_tables:
             self.folder.write_tables(result.deaths, result.inputs)
@@ -233,12 +220,7 @@ class TriageWork:
         return [key for url in run.urls for key in self._keys[url] if key in self._outcomes]
 
     def take(self, job: Job, packed: bytes | Failed) -> None:
-        """Save the outcome of a part.
-
-        Raises:
-            TriageError: The worker has a different release of the knowledge.
-            TableError: The folder cannot be written to.
-        """
+        """Save the outcome of a part; raises TriageError if the worker has a different release of the knowledge."""
         key, part = job
         if isinstance(packed, Failed):
             row = part.row(status="failed", reason=packed.reason, knowledge=self._book.release)
@@ -272,10 +254,7 @@ def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
-    """Return the deaths of one run, each judged separately with the evidence of all its logs.
-
-    *work* is the run, and the packed outcomes of its parts in the order of their bytes.
-    """
+    """Return the deaths of one run, given with its packed parts, each judged by the evidence of all logs."""
     run, packed = work
     book, matcher = compiled_rules(settings)
     found: dict[str, _Found] = {}

@@ -1,7 +1,4 @@
-"""Watches a cluster: live deaths become incidents, incidents become cases, cases become notices.
-
-``workerdiag.watch`` is this package, called.
-"""
+"""Watches a cluster: live deaths become incidents, incidents become cases, cases become notices."""
 
 from workerdiag.lazy import call_module as _call_module
 

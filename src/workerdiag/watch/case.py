@@ -68,10 +68,7 @@ class WatchSettings:
 
 @frozen(kw_only=True)
 class CaseProgress:
-    """The internal state of a case, which notices do not show.
-
-    It begins when the case is opened, or opened again.
-    """
+    """The internal state of a case since it was opened, or opened again; notices do not show it."""
 
     #: When the cluster was last seen alive, by the watcher's clock.
     seen_at: float | None = None
@@ -204,18 +201,12 @@ def with_incident(
 
 
 def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings: WatchSettings) -> Step:
-    """Return the case after its deaths were judged again with late evidence.
-
-    It keeps its key. A notice says, once for each cause, that a new cause is now certain.
-    """
+    """Return the case, with its key, after its deaths were judged again: a new cause that is certain is news."""
     return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
 
 
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
-    """Return the case as time passes: resolved, or with news that had to wait.
-
-    The scheduler last answered at *seen_at*, by the watcher's clock.
-    """
+    """Return the case as time passes; the scheduler last answered at *seen_at*, by the watcher's clock."""
     if not case.is_open or case.state == "settling":
         return case, None
     seen = _seen(case, seen_at, settings)
@@ -446,10 +437,7 @@ def case_beside(
 def case_of_guess(
     incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
 ) -> WatchedCase | None:
-    """Return the case with the cause of *incident* as its guess; None if there is none.
-
-    For a standstill, return the open one without a known cause.
-    """
+    """Return the case with the cause of *incident* as its guess; of a standstill, the open one without a cause."""
     if not is_likely(incident.diagnosis):
         return None
     if not incident.deaths:

@@ -1,7 +1,4 @@
-"""The cases of a cluster: each step changes deaths, cases and outbox in one transaction.
-
-Deaths with late evidence are judged again. A case gets a death bundle when it is opened.
-"""
+"""The cases of a cluster: each step changes deaths, cases and outbox in one transaction."""
 
 from __future__ import annotations
 
@@ -193,11 +190,7 @@ class Casebook:
 
 
 def made_folder(path: Path) -> Path:
-    """Return the folder at *path*, and create it if necessary, readable by its owner only.
-
-    Raises:
-        BundleError: It cannot be created.
-    """
+    """Return the folder, created if necessary for its owner only; raises BundleError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:

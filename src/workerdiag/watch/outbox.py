@@ -60,12 +60,7 @@ class Outbox:
         ]
 
     def start(self) -> None:
-        """Begin to deliver, including earlier notices and interrupted deliveries.
-
-        Raises:
-            StateFileError: The state cannot be read or written.
-            RuntimeError: The system cannot start another thread.
-        """
+        """Begin to deliver, including earlier notices and interrupted deliveries; raises StateFileError."""
         for each in self._threads:
             self._table.recover(each.name, longest_wait_s=self._retry.longest_retry_after_s)
         for each in self._threads:
@@ -85,10 +80,7 @@ class Outbox:
         return tuple(found.values())
 
     def close(self, timeout_s: float) -> tuple[StoredDelivery, ...]:
-        """Deliver what is possible within *timeout_s* seconds, then stop, and return what is unsent.
-
-        If the state is in a file, the unsent deliveries are sent after the next start.
-        """
+        """Deliver what is possible in time, then stop, and return what is unsent; a file keeps it."""
         deadline = Deadline.after(timeout_s)
         for each in self._threads:
             each.finish(deadline)
@@ -131,12 +123,7 @@ class SinkThread:
     _deadline: Deadline | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin to deliver, after the end of a pause that was requested before a restart.
-
-        Raises:
-            StateFileError: The state cannot be read.
-            RuntimeError: The system cannot start another thread.
-        """
+        """Begin to deliver, after the end of a pause that was requested before a restart."""
         self._resumes_at = self._table.paused_until(self.name) or 0.0
         start_thread(f"workerdiag-sink-{self.name}", self._run)
 
@@ -287,11 +274,7 @@ class Inbox:
         self._table.recover(INBOX_NAME, longest_wait_s=0.0)
 
     def take(self, timeout_s: float | None = None) -> WatchedCase | None:
-        """Wait for the next notice; None after the last one. The previous one then counts as delivered.
-
-        Raises:
-            TimeoutError: No notice came within *timeout_s*.
-        """
+        """Wait for the next notice, after which the previous one counts as delivered; None after the last."""
         deadline = NO_DEADLINE if timeout_s is None else Deadline.after(timeout_s)
         with self._changed:
             self._is_worked_on = self._is_taken

@@ -70,10 +70,7 @@ _REMEDIES = {
 
 
 class StateFile:
-    """An open state file, or without a *path* a state in memory. Threads may share it: transactions take turns.
-
-    The file is created if necessary, unless it *must_exist*.
-    """
+    """An open state file, or without a *path* a state in memory. Threads may share it: transactions take turns."""
 
     def __init__(self, path: str | os.PathLike[str] | None, *, must_exist: bool = False) -> None:
         self.name = "memory" if path is None else utf8_safe(str(path))
@@ -98,11 +95,7 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run a transaction, or a part of the one around it: everything is written, or nothing if it raises.
-
-        Raises:
-            StateFileError: SQLite failed; nothing was written.
-        """
+        """Run a transaction, or a part of the one around it: everything is written, or nothing if it raises."""
         with self._lock, self._naming_errors():
             is_part = self._connection.in_transaction
             if is_part:
@@ -121,11 +114,7 @@ class StateFile:
                 raise
 
     def run(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
-        """Return the rows of a statement, in the transaction or in one of its own. Text becomes valid Unicode.
-
-        Raises:
-            StateFileError: SQLite failed.
-        """
+        """Return the rows of a statement, in the transaction or in one of its own. Text becomes valid Unicode."""
         if isinstance(values, Mapping):
             safe: Any = {name: _valid(each) for name, each in values.items()}
         else:
@@ -134,12 +123,7 @@ class StateFile:
             return connection.execute(statement, safe).fetchall()
 
     def take(self) -> None:
-        """Take the state for this watcher alone, until `close` or the end of the process, however it ends.
-
-        Raises:
-            StateInUseError: Another watcher has it.
-            StateFileError: It cannot be written.
-        """
+        """Take the state until `close` or the end of the process; raises StateInUseError if another has it."""
         with self._naming_errors():
             self._own = self._lock_file()
         if self._own is None:
@@ -158,10 +142,7 @@ class StateFile:
         return None
 
     def _lock_file(self) -> sqlite3.Connection | None:
-        """Return a connection that holds the lock; None if another one does.
-
-        The system releases it with the process. Nothing is ever written to that database.
-        """
+        """Return a connection that holds the lock, as long as its process; None if another one does."""
         path = ":memory:" if self._path is None else f"{self._path}-lock"
         lock = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:

@@ -185,10 +185,7 @@ class DeliveryTable:
                 )
 
     def recover(self, sink: str, *, longest_wait_s: float) -> None:
-        """Recover the deliveries of an earlier process. The caller must have taken the state.
-
-        None waits longer than *longest_wait_s* from now, for example after the clock was set back.
-        """
+        """Recover the deliveries of an earlier process. None waits longer, even if the clock was set back."""
         now = self._clock()
         with self._file.transaction():
             self._file.run(
@@ -202,10 +199,7 @@ class DeliveryTable:
             )
 
     def claim(self, sink: str) -> tuple[Delivery, int] | None:
-        """Mark the next delivery of a sink as ``sending``, and count the attempt.
-
-        Returns it with its attempts since it was put into the outbox, or put back; None if none is due.
-        """
+        """Mark the next delivery of a sink as ``sending``; return it with its tries since it was put in, or None."""
         now = self._clock()
         with self._file.transaction():
             for id_, attempt, tries, case_id, body in self._file.run(_NEXT, (sink, now)):
@@ -323,10 +317,7 @@ class Store:
         must_exist: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open the state in the file at *path*, and create it if necessary; without a path, a state in memory.
-
-        With *must_exist* a missing file is an error, for readers.
-        """
+        """Open the state in a file, created unless it *must_exist*; without a path, a state in memory."""
         self.file = StateFile(path, must_exist=must_exist)
         self.clock = clock
         self.outbox = DeliveryTable(self.file, clock=clock)
@@ -408,10 +399,7 @@ class Store:
         self.file.run("INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)", values)
 
     def prune(self) -> None:
-        """Delete judged deaths, cases and deliveries that have been over for 30 days.
-
-        Waiting deliveries, and the last receipt of an open case, stay.
-        """
+        """Delete what has been over for 30 days; waiting deliveries, and the last receipt of an open case, stay."""
         before = self.clock() - KEEP_S
         with self.transaction():
             self.file.run("DELETE FROM death WHERE is_judged = 1 AND added_at < ?", [before])

@@ -85,13 +85,7 @@ class Watcher:
         )
 
     def start(self) -> Self:
-        """Begin to watch and to deliver, in threads that end with the process.
-
-        Raises:
-            StateInUseError: Another watcher uses the state.
-            StateFileError: The state cannot be written.
-            RuntimeError: The system cannot start another thread.
-        """
+        """Begin to watch and to deliver, in threads that end with the process; raises as `watch` does."""
         self._store.file.take()
         try:
             self._outbox.start()
@@ -137,20 +131,12 @@ class Watcher:
         return notice
 
     def next_notice(self, timeout_s: float | None = None) -> WatchedCase | None:
-        """Return the next notice, as iteration does; None after the last one.
-
-        Raises:
-            TimeoutError: There is none within *timeout_s* seconds.
-        """
+        """Return the next notice, as iteration does; None after the last. Raises TimeoutError after *timeout_s*."""
         self._is_iterated = True
         return None if self._is_elsewhere else self._inbox.take(timeout_s)
 
     def cases(self) -> tuple[WatchedCase, ...]:
-        """Return all cases of the cluster: open, resolved and ended ones, and one for the deaths that settle.
-
-        Raises:
-            StateFileError: The state cannot be read, for example after the watcher was closed.
-        """
+        """Return all cases of the cluster, and one for the deaths that settle. Raises StateFileError."""
         return self._book.cases()
 
     def has_history(self) -> bool:

@@ -315,10 +315,7 @@ class JudgingProcess:
     def judge(self, deaths: Sequence[bytes]) -> Judgement:
         """Return the judgement of deaths, as lines of JSON. It may take minutes, so call it in a thread.
 
-        Raises:
-            JudgingError: The process failed.
-            OSError: It cannot be started.
-            subprocess.TimeoutExpired: It took too long.
+        Raises JudgingError, OSError if the process cannot be started, and subprocess.TimeoutExpired.
         """
         if getattr(sys, "frozen", False):
             raise JudgingError("a frozen program cannot start Python")

@@ -39,10 +39,7 @@ Undo = Callable[[], object]
 
 
 def attach(scheduler: Scheduler) -> Undo | None:
-    """Show the deaths of a recording scheduler. Returns an undo function, or None without a web server.
-
-    It must be called on the scheduler's event loop.
-    """
+    """Show the deaths, from the scheduler's event loop; returns what undoes it, or None without a web server."""
     web: object = getattr(scheduler, "http_application", None)
     ask = getattr(scheduler, "handlers", {}).get(HANDLER)
     if web is None or ask is None:

@@ -1,7 +1,4 @@
-"""Read the deaths in folders, tables and state files of watchers, each once, and note what could not be read.
-
-What several tables report is merged by the same rule as the recorder's messages.
-"""
+"""Read the deaths in folders, tables and state files of watchers, each once, and note what could not be read."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ WATCHED = "watched:"
 def read_watched_deaths(path: Path) -> Iterator[DeathRow | str]:
     """Yield the deaths and stops in a watcher's state file, oldest first, and what is wrong with invalid ones.
 
-    The place of a death is its id, which is the same in each state file.
-
-    Raises:
-        StateFileError: It cannot be read, or not to its end, or is another kind of file.
+    The place of a death is its id, which is the same in each state file. Raises StateFileError.
     """
     with _reading(path) as connection:
         cases = dict(connection.execute("SELECT id, body FROM watch_case"))
@@ -64,11 +58,7 @@ def read_watched_deaths(path: Path) -> Iterator[DeathRow | str]:
 
 
 def blind_clusters(path: Path) -> tuple[tuple[str, str], ...]:
-    """Return the clusters for which the watcher was blind, and why.
-
-    Raises:
-        StateFileError: As for `read_watched_deaths`.
-    """
+    """Return the clusters for which the watcher was blind, and why; raises StateFileError."""
     with _reading(path) as connection:
         rows = connection.execute(
             "SELECT cluster, json_extract(body, '$.what') FROM watch_case"
@@ -179,11 +169,7 @@ class Collector:
     inputs: list[tuple[Path, InputRow]] = field(factory=list)
 
     def read(self, places: Iterable[str | os.PathLike[str]]) -> None:
-        """Read all tables and state files in folders (with all below them), and the files named.
-
-        Raises:
-            UnreadableInputError: A place does not exist, or none of them holds a table or state file.
-        """
+        """Read all tables and state files at and below the places; raises UnreadableInputError if there is none."""
         given = [Path(each) for each in places]
         files = sorted({path.absolute() for each in given for path in self._files(each)})
         if not files and not self.gaps:

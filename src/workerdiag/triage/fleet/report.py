@@ -1,7 +1,4 @@
-"""The values of a fleet report: how many workers were lost, to what, where, with which versions, since when.
-
-An interval of a share needs only the standard library; it names its source.
-"""
+"""The values of a fleet report: how many workers were lost, to what, where, with which versions, since when."""
 
 from __future__ import annotations
 

@@ -73,15 +73,9 @@ class Target:
 
 
 def read_target(target: object, name: str | None = None) -> Target:
-    """Return the scheduler to ask.
+    """Return the scheduler to ask, by a client, its address, its file, or a callable that returns its address.
 
-    Args:
-        target: A ``distributed.Client``, an address, the path of a scheduler file (``--scheduler-file``), or
-            a callable that returns an address, called before each question.
-        name: What people call the cluster; None: the name of its cluster object, else the address or path.
-
-    Raises:
-        TypeError: It is something else, or a closed client.
+    Without a *name* it has that of its cluster object, else the address or path. Raises TypeError.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
         return Target(cluster_name=name or target, find=lambda: target, may_block=False)
@@ -124,11 +118,7 @@ def _of_client(client: Any, name: str | None) -> Target:
 
 
 def _address_in_file(path: Path) -> str:
-    """Return the address in a scheduler file.
-
-    Raises:
-        ValueError: It is not a scheduler file, or is being written.
-    """
+    """Return the address in a scheduler file; raises ValueError if it is none, or is being written."""
     if not path.exists():
         raise FileNotFoundError(f"there is no scheduler file {path}; an address looks like {_EXAMPLE}")
     if path.stat().st_size > _MAX_FILE_BYTES:
@@ -187,10 +177,7 @@ class Connection:
     async def _run_on_scheduler(self, function: Method, *args: object) -> object:
         """Run *function* on the scheduler, and return its result or raise its exception.
 
-        After one refusal nothing more is sent: each refusal is a traceback in the scheduler's log.
-
-        Raises:
-            PermissionError: No function may run there.
+        After one refusal, a PermissionError, nothing more is sent: each is a traceback in the scheduler's log.
         """
         from distributed.core import clean_exception
         from distributed.protocol.pickle import dumps

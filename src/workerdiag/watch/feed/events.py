@@ -131,10 +131,7 @@ def _removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[
 
 
 class EventReader:
-    """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
-
-    Without a cursor, it returns the removals of the last `RECENT_S` seconds.
-    """
+    """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones."""
 
     def __init__(self, client: Connection) -> None:
         self._client = client
@@ -144,12 +141,9 @@ class EventReader:
         self._can_look: bool | None = None
 
     async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> FeedBatch | None:
-        """Return the removals after a cursor, of which it waits *wait_s* seconds for the first.
+        """Return the removals after a cursor, or of the last `RECENT_S` seconds; wait *wait_s* for the first.
 
-        With *or_recorder* it returns None if there is a recorder, which knows more.
-
-        Raises:
-            TimeoutError: The scheduler does not answer in time.
+        With *or_recorder* it returns None if there is a recorder, which knows more. Raises TimeoutError.
         """
         wait_s = 0.0 if self.perishable.is_behind else wait_s
         ask = partial(self._reply, after, wait_s=wait_s)

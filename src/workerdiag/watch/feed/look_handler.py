@@ -57,10 +57,7 @@ class LookReply(TypedDict):
 
 
 def look_installer() -> Method:
-    """Return the function that installs the handler of `LOOK` in the scheduler.
-
-    The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
-    """
+    """Return what installs the handler of `LOOK`, from `LookRequest` to `LookReply`, in the scheduler."""
     look, remember, topics_of = _looker(), worker_identities(), topics_reader()
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Scheduler) -> None:

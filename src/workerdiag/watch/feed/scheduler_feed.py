@@ -49,19 +49,12 @@ STANDSTILL_S = 60.0
 
 
 class SchedulerFeed:
-    """The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
+    """The deaths of one cluster, as `read_target` takes it.
 
-    A death is returned when its nanny has reported it, or a second after the removal, and again, with the
-    same id, when more becomes known. Without the recorder it has the evidence that the scheduler and its
-    nannies still have; for many deaths at once, that comes with later batches. A restarted scheduler has
-    another epoch: everything that it knows is returned.
-
-    Args:
-        target: What `read_target` takes.
-        name: What people call the cluster; None: the name of its cluster object, else the address or path.
-
-    Raises:
-        TypeError: The target is something else.
+    It registers no client, connects again by itself, and keeps no cluster alive. A death is returned when its nanny
+    has reported it, or a second after the removal, and again, with the same id, when more becomes known. Without
+    the recorder it has the evidence that the scheduler and its nannies still have; for many deaths at once, that
+    comes with later batches. A restarted scheduler has another epoch: everything that it knows is returned.
     """
 
     def __init__(self, target: object, *, name: str | None = None) -> None:
@@ -85,12 +78,8 @@ class SchedulerFeed:
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
         """Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
 
-        Without a cursor it returns at once.
-
-        Raises:
-            SchedulerUnreachableError: The scheduler does not answer; it may again.
-            ClusterEndedError: The scheduler or the cluster object says that the cluster was closed on
-                purpose.
+        Without a cursor it returns at once. Raises SchedulerUnreachableError if the scheduler does not answer, and
+        ClusterEndedError if it or the cluster object says that the cluster was closed on purpose.
         """
         if self._connection is None and self._target.is_closed:
             raise ClusterEndedError(self._target.last_address or self.cluster)
@@ -114,13 +103,7 @@ class SchedulerFeed:
         return evolve(look, standstill=standstill)
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
-        """Return the deaths in the journal of a scheduler that is gone; some of them may be known.
-
-        Empty if there is no journal that can be found from here.
-
-        Raises:
-            OSError: The journal exists and cannot be read.
-        """
+        """Return the deaths, some known, in the journal of a scheduler that is gone, if any. Raises OSError."""
         last = self._last_words.get(after.epoch) if after is not None else None
         said = [last] if last is not None else reversed(self._last_words.values())
         journal = next((each.journal for each in said if each.journal), None)
@@ -178,12 +161,7 @@ class SchedulerFeed:
         return evolve(look, deaths=by_time, closing_reason=look.closing_reason or farewell)
 
     def _check_open(self, look: FeedBatch, address: str) -> None:
-        """Note whether the scheduler closes, and raise if it has nothing more to say.
-
-        Raises:
-            SchedulerUnreachableError: A signal stops the scheduler.
-            ClusterEndedError: It closes on purpose.
-        """
+        """Note whether the scheduler closes; raise as `poll` does if it has nothing more to say."""
         self._ended_address = None
         if look.closing_reason is not None:
             if not look.closing_reason.startswith("signal-"):  # after a signal it may start again
@@ -217,10 +195,7 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
     """Return the newest deaths in a journal (``workerdiag.recorder.append-to``), and the number of further ones.
 
     Deaths count from *since*, in seconds since the epoch, or from *lookback_s* seconds before the last death.
-
-    Raises:
-        OSError: It cannot be read.
-        ImportError: The library of its store is not installed.
+    Raises OSError, or ImportError without the library of its store.
     """
     blocks = _store_blocks(target) if "://" in target else _file_blocks(Path(target).expanduser())
     counted: dict[_Worker, float] = {}
@@ -277,12 +252,7 @@ class NoRecorderError(Exception):
 
 
 async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float) -> FeedBatch:
-    """Return the deaths after a cursor; without one, those of the last `RECENT_S` seconds.
-
-    Raises:
-        NoRecorderError: There is no recorder any more.
-        TimeoutError: The scheduler does not answer in time.
-    """
+    """Return the deaths after a cursor, or of the last `RECENT_S` seconds; raises NoRecorderError, TimeoutError."""
     ask = partial(
         client.scheduler.workerdiag_watch,
         since=after.position if after is not None else 0,
@@ -341,11 +311,7 @@ class PeerCheck:
         self._scheduler, self._other = address, ""
 
     async def check_again(self, connection: Connection) -> None:
-        """Ask for its identity again, if it was not a scheduler: other questions cause tracebacks in its log.
-
-        Raises:
-            WrongPeerError: It is still not a scheduler.
-        """
+        """Raise WrongPeerError if it is still no scheduler: other questions cause tracebacks in its log."""
         if connection.address == self._other and (problem := await _other_server(connection)):
             raise WrongPeerError(problem)
 
@@ -423,10 +389,7 @@ class StandstillWatch:
 
     @property
     def due_in_s(self) -> float | None:
-        """Return the seconds from the last answer until it counts as a standstill.
-
-        None if work goes on, or it counts already.
-        """
+        """Return the seconds until it counts as a standstill; None if it does, or work goes on."""
         if self._since is None or self._asked_at is not None:
             return None
         return max(0.0, STANDSTILL_S - (self._now - self._since))

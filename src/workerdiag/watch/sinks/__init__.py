@@ -34,13 +34,7 @@ _FROM_ENVIRONMENT = "env:"
 
 
 def sinks_of(options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ) -> tuple[Sink, ...]:
-    """Return a sink for each value of each option, e.g. ``{"slack": ["#dask", "env:HOOK_URL"]}``.
-
-    Secrets are in the *environment*.
-
-    Raises:
-        SinkSetupError: One of them cannot work so.
-    """
+    """Return a sink for each value of each option, ``{"slack": ["#dask"]}``; the *environment* has secrets."""
     return tuple(_sink_of(kind, value, environment) for kind in SHIPPED for value in options.get(kind.name, ()))
 
 

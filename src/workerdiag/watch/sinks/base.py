@@ -196,12 +196,9 @@ class Endpoint:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Post *body*, and return the answer's body.
+        """Post *body*, and return the answer's body; raises DeliveryError for a refusal, or without an answer.
 
         A redirect is followed to the same host only. Proxies are those of the environment.
-
-        Raises:
-            DeliveryError: There was no answer in time, or it is a refusal.
         """
         request = Request(  # noqa: S310  http or https: `url_given`
             self.url,
@@ -263,10 +260,7 @@ def endpoint_of(sink: Any, url: str, remedy: str, *secrets: str) -> Endpoint:
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """The *text* on one line without the *secrets*, or what looks like another one.
-
-    Of an address the path and the query are secret, too.
-    """
+    """The *text* on one line without the *secrets*, the path and query of an address among them, and others."""
     for secret in secrets:
         path = secret.partition("://")[2].partition("/")[2]
         for part in (secret, path, path.partition("?")[2]):
@@ -345,11 +339,7 @@ async def _awaited(returned: Awaitable[object]) -> None:
 
 
 def as_sink(given: Sink | Callable[[WatchedCase], object]) -> Sink:
-    """A sink as it is, and a function as a sink.
-
-    Raises:
-        SinkSetupError: It is neither.
-    """
+    """A sink as it is, and a function as a sink; raises SinkSetupError."""
     if not isinstance(given, Sink):
         return FunctionSink(given)
     text_given(type(given).__name__, "the name", "give it an attribute `name`")(None, None, given.name)
@@ -357,11 +347,7 @@ def as_sink(given: Sink | Callable[[WatchedCase], object]) -> Sink:
 
 
 def environment_variable(kind: str, environment: Mapping[str, str], name: str) -> str:
-    """Return the value of the variable *name*, which a sink of that kind needs.
-
-    Raises:
-        SinkSetupError: It is not set.
-    """
+    """Return the value of the variable *name*, which a sink needs; raises SinkSetupError if it is not set."""
     value = environment.get(name, "")
     if not value:
         raise SinkSetupError(kind, f"the variable {name} is not set", f"export {name}=...")

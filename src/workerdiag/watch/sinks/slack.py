@@ -187,10 +187,7 @@ def slack_reply_blocks(notice: WatchedCase) -> list[Block]:
 
 
 def slack_text(notice: WatchedCase) -> str:
-    """One line for notifications and for clients without blocks.
-
-    It is escaped as https://docs.slack.dev/messaging/formatting-message-text asks.
-    """
+    """One line for clients without blocks, escaped as docs.slack.dev/messaging/formatting-message-text asks."""
     return html.escape(notice.title, quote=False)
 
 
