@@ -76,10 +76,7 @@ def _quiet_stderr() -> Iterator[None]:
 
 
 def run(
-    death: str = "oom",
-    *,
-    say: Callable[[str], object] = print,
-    show: Callable[[Diagnosis], object] = print,
+    death: str = "oom", *, say: Callable[[str], object] = print, show: Callable[[Diagnosis], object] = print
 ) -> int:
     """Start a cluster, let a worker die one of `DEATHS`, and say why it died; returns the exit status.
 

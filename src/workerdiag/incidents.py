@@ -299,10 +299,7 @@ def _explained_sample(sample: Sequence[WatchedDeath], count: int, deadline: Dead
 
 
 def _explained(
-    evidence: Sequence[Evidence],
-    deadline: Deadline,
-    about: Sequence[WatchedDeath] = (),
-    more_deaths: int = 0,
+    evidence: Sequence[Evidence], deadline: Deadline, about: Sequence[WatchedDeath] = (), more_deaths: int = 0
 ) -> Diagnosis:
     """Return the diagnosis of the evidence; logs may report other deaths than those that it is *about*."""
     arguments = read_arguments(sources=[_CollectedEvidence(evidence)], timeout=max(deadline.left_s, _LEAST_S))

@@ -300,11 +300,7 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
 
     plan, tap = arguments.plan, EvidenceTap()
     logs = LogSource(
-        arguments.logs,
-        stream=arguments.stream,
-        unbundle=_evidence_of_bundle,
-        unbox=_message_of_box,
-        facts=facts,
+        arguments.logs, stream=arguments.stream, unbundle=_evidence_of_bundle, unbox=_message_of_box, facts=facts
     )
     evidence = tap.tee(
         chain(

@@ -16,14 +16,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.api.annotate import remembered
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import (
-    DEFAULT_RULEBOOK,
-    ExplainArguments,
-    answer,
-    answer_async,
-    explain,
-    read_arguments,
-)
+from workerdiag.api.explain import DEFAULT_RULEBOOK, ExplainArguments, answer, answer_async, explain, read_arguments
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.guard import guarded
 from workerdiag.incidents import is_deliberate_stop

@@ -184,8 +184,7 @@ try:
     from mcp.types import ToolAnnotations
 except ImportError as problem:
     raise ImportError(
-        "the server needs the Python SDK 2 of the Model Context Protocol: pip install 'workerdiag[mcp]'",
-        name="mcp",
+        "the server needs the Python SDK 2 of the Model Context Protocol: pip install 'workerdiag[mcp]'", name="mcp"
     ) from problem
 
 _INSTRUCTIONS: Final = (

@@ -73,11 +73,7 @@ def _cause_outline(cause: Cause) -> Outline:
         ),
         summary="" if cause.status == "stable" else f"{cause.status}: {one_line(cause.deprecated_because)}",
         sections=tuple(each for each in sections if each.items),
-        footer=(
-            f"family {cause.family}",
-            f"{cause.frequency} before any evidence",
-            *_provenance(cause),
-        ),
+        footer=(f"family {cause.family}", f"{cause.frequency} before any evidence", *_provenance(cause)),
     )
 
 

@@ -37,10 +37,7 @@ def document_schema(cls: type, *, title: str, number: int) -> Schema:
         "title": title,
         **top,
         "required": ["schema", *top["required"]],
-        "properties": {
-            "schema": {"description": "Shape of this document.", "const": number},
-            **top["properties"],
-        },
+        "properties": {"schema": {"description": "Shape of this document.", "const": number}, **top["properties"]},
         "$defs": dict(sorted(definitions.items())),
     }
 

@@ -11,16 +11,7 @@ from markupsafe import Markup
 from workerdiag.model.diagnosis import Clue, Death, Findings
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.timeline import Moment, MomentKind, ProcessHistory, TaskSpan
-from workerdiag.rendering.drawing import (
-    Figure,
-    Scale,
-    drawing,
-    element,
-    lanes,
-    offset_text,
-    percent,
-    time_ticks,
-)
+from workerdiag.rendering.drawing import Figure, Scale, drawing, element, lanes, offset_text, percent, time_ticks
 from workerdiag.rendering.wording import (
     clip,
     exit_text,

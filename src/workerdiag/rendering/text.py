@@ -147,12 +147,7 @@ def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
 
 
 def render_text(
-    findings: Findings,
-    *,
-    width: int = 80,
-    color: bool = False,
-    full: bool = True,
-    whole_by: str = WHOLE_BY,
+    findings: Findings, *, width: int = 80, color: bool = False, full: bool = True, whole_by: str = WHOLE_BY
 ) -> str:
     """The findings as lines of at most *width* columns (at least 40), without a line end at the end.
 

@@ -62,8 +62,7 @@ class Versions:
         """Return the versions that all agree on; None where they differ. Unknown versions do not count."""
         given = list(all_of_them)
         return cls(
-            python=_only({each.python for each in given}),
-            distributed=_only({each.distributed for each in given}),
+            python=_only({each.python for each in given}), distributed=_only({each.distributed for each in given})
         )
 
 

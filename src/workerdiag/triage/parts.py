@@ -30,12 +30,7 @@ from workerdiag.sources.logs.file_kinds import (
     read_at_most,
     sniff_blocks,
 )
-from workerdiag.sources.logs.inputs import (
-    MOST_FAULT_BYTES,
-    is_companion,
-    naming_packages,
-    url_without_secrets,
-)
+from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, is_companion, naming_packages, url_without_secrets
 from workerdiag.sources.machine import to_timestamp
 from workerdiag.triage.tables import InputRow
 

@@ -98,11 +98,7 @@ def _join_folders(logs: Sequence[_Log], groups: _Groups, folders: str) -> None:
 
 
 def _join_overlapping(
-    logs: Sequence[_Log],
-    groups: _Groups,
-    names: Callable[[_Log], Iterable[str]],
-    *,
-    only: set[int] | None = None,
+    logs: Sequence[_Log], groups: _Groups, names: Callable[[_Log], Iterable[str]], *, only: set[int] | None = None
 ) -> None:
     """Join logs that share a name at overlapping times, at least one of which is in *only*."""
     by_name: dict[str, list[int]] = {}

@@ -36,15 +36,7 @@ from workerdiag.triage.outcome import (
     pack,
     workers_of,
 )
-from workerdiag.triage.parts import (
-    ALIGNMENT,
-    MIB,
-    NotALogError,
-    Part,
-    PartText,
-    failure_in,
-    reason_of,
-)
+from workerdiag.triage.parts import ALIGNMENT, MIB, NotALogError, Part, PartText, failure_in, reason_of
 from workerdiag.triage.tables import InputStatus
 
 _MAX_ADDRESSES = 1000
@@ -96,11 +88,7 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
         status, reason = "failed", reason_of(reading.problem)
     outcome = PartOutcome(
         row=part.row(
-            status=status,
-            reason=reason,
-            read_bytes=text.read_bytes,
-            lines=search.newlines,
-            knowledge=book.release,
+            status=status, reason=reason, read_bytes=text.read_bytes, lines=search.newlines, knowledge=book.release
         ),
         index=evolve(_index(found, pieces), versions=search.versions),
         newlines=search.newlines,

@@ -133,7 +133,7 @@ class BadRow:
 
 
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
-    """Write sorted rows atomically, in the format of the extension; equal rows give equal bytes. Raises TableError."""
+    """Write sorted rows atomically, by the file extension; equal rows give equal bytes. Raises TableError."""
     target = Path(path)
     form = _form_of(target)
     plain = [_plain_row(row) for row in sorted(rows, key=lambda row: row.order)]

@@ -19,14 +19,7 @@ from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import MOST_TIMES
-from workerdiag.incidents import (
-    BLIND_KEY,
-    WatchedDeath,
-    WatchedIncident,
-    is_likely,
-    title_of,
-    victim_name,
-)
+from workerdiag.incidents import BLIND_KEY, WatchedDeath, WatchedIncident, is_likely, title_of, victim_name
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
@@ -461,9 +454,7 @@ def without_deaths(case: WatchedCase, ids: frozenset[str]) -> WatchedCase:
     """Return the case without deaths that turned out to have another cause."""
     own_count = len(ids - case.unexplained_ids)
     return evolve(
-        case,
-        death_count=max(0, case.death_count - own_count),
-        unexplained_ids=case.unexplained_ids - ids,
+        case, death_count=max(0, case.death_count - own_count), unexplained_ids=case.unexplained_ids - ids
     )
 
 

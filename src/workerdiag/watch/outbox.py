@@ -24,13 +24,7 @@ from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
-from workerdiag.watch.store import (
-    DeliveryTable,
-    RetrySettings,
-    SinkStatus,
-    Store,
-    StoredDelivery,
-)
+from workerdiag.watch.store import DeliveryTable, RetrySettings, SinkStatus, Store, StoredDelivery
 
 
 class Outbox:

@@ -320,7 +320,6 @@ def _value_converter() -> Converter:
     converter = strict_converter("any", with_places=False)
     converter.register_unstructure_hook_func(lambda hint: hint == frozenset[str], sorted)
     converter.register_structure_hook_func(
-        lambda hint: hint == frozenset[str],
-        lambda value, _: frozenset(converter.structure(value, tuple[str, ...])),
+        lambda hint: hint == frozenset[str], lambda value, _: frozenset(converter.structure(value, tuple[str, ...]))
     )
     return converter

@@ -199,7 +199,7 @@ class DeliveryTable:
             )
 
     def claim(self, sink: str) -> tuple[Delivery, int] | None:
-        """Mark the next delivery of a sink as ``sending``; return it with its tries since it was put in, or None."""
+        """Mark the next delivery of a sink as ``sending``; return it with its tries since it was put in."""
         now = self._clock()
         with self._file.transaction():
             for id_, attempt, tries, case_id, body in self._file.run(_NEXT, (sink, now)):

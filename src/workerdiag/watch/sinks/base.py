@@ -201,10 +201,7 @@ class Endpoint:
         A redirect is followed to the same host only. Proxies are those of the environment.
         """
         request = Request(  # noqa: S310  http or https: `url_given`
-            self.url,
-            data=body,
-            headers={"User-Agent": f"workerdiag/{__version__}", **headers},
-            method="POST",
+            self.url, data=body, headers={"User-Agent": f"workerdiag/{__version__}", **headers}, method="POST"
         )
         try:
             limit = Deadline.after(self.timeout_s)

@@ -118,8 +118,7 @@ class SlackUrlSink:
     """An incoming webhook of Slack: a message for each notice, which is never edited."""
 
     url: str = field(
-        repr=False,
-        validator=url_given("slack", "give the webhook's address, https://hooks.slack.com/services/..."),
+        repr=False, validator=url_given("slack", "give the webhook's address, https://hooks.slack.com/services/...")
     )
     name: str = name_field("slack", lambda sink: sink_name("slack", sink.url.rpartition("/")[0]))
     timeout_s: float = TIMEOUT_S
@@ -153,11 +152,7 @@ def _message(delivery: Delivery) -> Mapping[str, object]:
 def _reply(delivery: Delivery) -> Mapping[str, object]:
     # Some are also shown in the channel, not in the thread alone: people have long looked away.
     is_for_all = delivery.notice.reason in {"recurring", "escalating"}
-    return {
-        **_message(delivery),
-        "blocks": slack_reply_blocks(delivery.notice),
-        "reply_broadcast": is_for_all,
-    }
+    return {**_message(delivery), "blocks": slack_reply_blocks(delivery.notice), "reply_broadcast": is_for_all}
 
 
 #: A block, or an element of one, as JSON.
