@@ -30,14 +30,13 @@ from workerdiag.cli.commands import (
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import SIGN_KINDS, Cause, ErrorRule, Landmark, ReasonRule
+from workerdiag.model.rules import SIGN_KINDS, Cause, ErrorRule, Landmark, ReasonRule, Rulebook
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from workerdiag.authoring.rule_tests import RuleEvaluation
-    from workerdiag.model.rules import Rulebook
 
 _MAX_NOTES = 10
 _folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_type=Path))
@@ -319,35 +318,18 @@ def rule_schema() -> Schema:
     }
 
 
-def export_schema() -> dict[str, object]:
+def export_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
     from workerdiag.rulebook.toml_folder import SCHEMA
 
-    definitions, cause, landmark, error, reason = _definitions()
-    texts = {"type": "array", "items": {"type": "string"}}
-    return {
-        "$schema": DIALECT,
-        "title": "workerdiag rules, exported",
-        "type": "object",
-        "required": ["schema", "release", "causes", "landmarks", "literals"],
-        "properties": {
-            "schema": {"const": SCHEMA, "description": "Shape of this document."},
-            "release": {"type": "string", "description": "Release of the knowledge, as reports quote it."},
-            "causes": {"type": "array", "items": cause},
-            "landmarks": {"type": "array", "items": landmark},
-            "errors": {"type": "array", "items": error},
-            "reasons": {"type": "array", "items": reason},
-            "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
-            "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
-            "notes": texts,
-            "literals": {
-                "type": "object",
-                "description": "For each pattern lower-case texts, one of which every match contains.",
-                "additionalProperties": texts,
-            },
-        },
-        "$defs": dict(sorted(definitions.items())),
-    }
+    definitions = _definitions()[0]
+    add_definition(Rulebook, definitions, all_required=False)
+    whole = definitions.pop("Rulebook")
+    whole["properties"]["schema"]["const"] = SCHEMA
+    texts = "For each pattern lower-case texts, one of which every match contains."
+    whole["properties"]["literals"]["description"] = texts
+    title = "workerdiag rules, exported"
+    return {"$schema": DIALECT, "title": title, **whole, "$defs": dict(sorted(definitions.items()))}
 
 
 def _definitions() -> tuple[Schema, ...]:

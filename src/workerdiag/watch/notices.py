@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from attrs import evolve
 
@@ -24,9 +23,10 @@ from workerdiag.rendering.wording import (
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
 from workerdiag.watch.case import WatchedCase
+from workerdiag.watch.sinks.base import url_problem
 
-#: A link of more characters, or with one of these, is shown as text.
-_MAX_URL, _UNUSABLE = 2_000, frozenset(' "<>\\^`{|}')
+#: A link with one of these is shown as text.
+_UNUSABLE = frozenset(' "<>\\^`{|}')
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -83,13 +83,7 @@ def clean(text: str) -> str:
 
 def is_web_address(target: str) -> bool:
     """Whether a browser can be sent there: http or https, in printable ASCII, without a user's name."""
-    if len(target) > _MAX_URL or not target.isascii() or not target.isprintable() or _UNUSABLE & {*target}:
-        return False
-    try:
-        parts = urlsplit(target)
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+    return len(target) <= 2_000 and not _UNUSABLE & {*target} and not url_problem(target)
 
 
 def _title(case: WatchedCase, reason: NoticeReason) -> str:

@@ -17,7 +17,7 @@ from workerdiag.incidents import BLIND_KEY
 from workerdiag.rendering.wording import clip
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.notices import clean, is_web_address
-from workerdiag.watch.sinks.base import TIMEOUT_S, Delivery, endpoint_of, name_field, sink_name, url_given
+from workerdiag.watch.sinks.base import TIMEOUT_S, Delivery, name_field, post, sink_name, url_given
 
 #: An alert that nobody sends any more ends after this time, in seconds: that its watcher is gone is no good news.
 LASTS_S = 86_400.0
@@ -46,8 +46,8 @@ class AlertmanagerSink:
         alerts = [alert_of(delivery.notice, labels, self.clock())]
         if before and before != labels:
             alerts.append({**alerts[0], "labels": before, "endsAt": _time(self.clock())})
-        endpoint = endpoint_of(self, f"{self.url.rstrip('/')}/api/v2/alerts", _REMEDY, self.url)
-        endpoint.post(json.dumps(alerts).encode(), {"Content-Type": "application/json"})
+        url, body = f"{self.url.rstrip('/')}/api/v2/alerts", json.dumps(alerts).encode()
+        post(self, url, body, {"Content-Type": "application/json"}, remedy=_REMEDY, secrets=[self.url])
         return {"labels": json.dumps(labels)}
 
 

@@ -8,9 +8,10 @@ import inspect
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from email.message import Message
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Protocol, runtime_checkable
@@ -18,7 +19,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from workerdiag._version import __version__
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
@@ -127,13 +128,13 @@ def url_given(sink: str, remedy: str) -> Validator:
     """A validator: an address that HTTP can post to."""
 
     def check(_sink: object, _field: object, value: object) -> None:
-        if problem := _url_problem(value):
+        if problem := url_problem(value):
             raise SinkSetupError(sink, f"the URL {problem}", remedy)
 
     return check
 
 
-def _url_problem(url: object) -> str:
+def url_problem(url: object) -> str:
     """What is wrong with an address, without a part of it that may be secret; empty if nothing is."""
     if not isinstance(url, str) or not url:
         return "is empty"
@@ -178,82 +179,56 @@ def host_of(url: str) -> str:
 #: Statuses below 500 after which the same request may succeed (RFC 9110, section 15.5; RFC 8470; RFC 6585).
 _TEMPORARY = frozenset({408, 409, 421, 423, 425, 429})
 _MAX_ANSWER_BYTES = 256 * 1024
-_MAX_DETAIL_CHARS = 200
-_MAX_RETRY_AFTER_S = 86_400.0
 
 
-@frozen(kw_only=True)
-class Endpoint:
-    """An address that one sink posts to."""
+def post(
+    sink: Any, url: str, body: bytes, headers: Mapping[str, str], *, remedy: str, secrets: Iterable[str]
+) -> bytes:
+    """Post the *body* of a sink, and return the answer's body. Proxies are those of the environment.
 
-    #: Name of the sink, which begins each message.
-    sink: str
-    url: str = field(repr=False)
-    timeout_s: float
-    #: What to do about a refusal: ``check the token``.
-    remedy: str
-    #: What no message may show; of an address that is its path and its query.
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-    def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Post *body*, and return the answer's body; raises DeliveryError for a refusal, or without an answer.
-
-        A redirect is followed to the same host only. Proxies are those of the environment.
-        """
-        request = Request(  # noqa: S310  http or https: `url_given`
-            self.url, data=body, headers={"User-Agent": f"workerdiag/{__version__}", **headers}, method="POST"
-        )
-        try:
-            limit = Deadline.after(self.timeout_s)
-            answer = call_in_time(f"workerdiag-post-{self.sink}", lambda: self._exchange(request), limit)
-        except CALL_FAILURES as problem:
-            raise DeliveryError(self._worded(f"{host_of(self.url)}: {problem}")) from None
-        if isinstance(answer, DeliveryError):
-            raise answer
-        return answer
-
-    def _exchange(self, request: Request) -> bytes | DeliveryError:
-        try:
-            with build_opener(_SameHostRepeats).open(request, timeout=self.timeout_s) as answer:
-                body: bytes = answer.read(_MAX_ANSWER_BYTES)
-        except HTTPError as refusal:
-            return self._refused(refusal)
-        except (OSError, HTTPException, ValueError) as problem:
-            return DeliveryError(
-                self._worded(f"cannot reach {host_of(self.url)}: {describe_error(problem, most_chars=300)}")
-            )
-        return body
-
-    def _refused(self, refusal: HTTPError) -> DeliveryError:
-        status, host = refusal.code, host_of(self.url)
-        if 300 <= status < 400:
-            target = host_of(refusal.headers.get("Location", "")) or "an unnamed place"
-            what = f"{host} answered {status}, a redirect to {target}, which is not followed"
-            worded = self._worded(f"{what}; set up the sink with the final address")
-            is_to_stay = status in {301, 308}  # RFC 9110, section 15.4; any other may be a page shown for an hour
-            return DeliveryError(worded, is_final=is_to_stay)
-        with refusal:
-            detail = self.shown(_detail_of(refusal))
-        is_final = status < 500 and status not in _TEMPORARY
-        phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
-        said = f"{host} answered {status} {phrase}{detail and f' ({detail})'}"
-        return DeliveryError(
-            self._worded(f"{said}; {self.remedy}" if is_final else said),
-            is_final=is_final,
-            retry_after_s=retry_after_s(refusal.headers),
-        )
-
-    def _worded(self, problem: str) -> str:
-        return f"{self.sink}: {self.shown(problem)}"
-
-    def shown(self, text: str) -> str:
-        """The *text* on one line, without secrets and without anything a terminal acts upon."""
-        return without_secrets(text, *self.secrets)
+    A redirect is followed to the same host only. Raises DeliveryError, which shows no *secrets*, without an answer
+    in time, and for a refusal, with the *remedy*: ``check the token``.
+    """
+    request = Request(  # noqa: S310  http or https: `url_given`
+        url, data=body, headers={"User-Agent": f"workerdiag/{__version__}", **headers}, method="POST"
+    )
+    limit = Deadline.after(sink.timeout_s)
+    answer: bytes | DeliveryError
+    try:
+        exchange = partial(_exchange, request, sink.timeout_s, remedy)
+        answer = call_in_time(f"workerdiag-post-{sink.name}", exchange, limit)
+    except CALL_FAILURES as problem:
+        answer = DeliveryError(f"{host_of(url)}: {problem}")
+    if isinstance(answer, DeliveryError):
+        raise evolve(answer, problem=f"{sink.name}: {without_secrets(answer.problem, *secrets)}")
+    return answer
 
 
-def endpoint_of(sink: Any, url: str, remedy: str, *secrets: str) -> Endpoint:
-    """Return where a sink posts to; no message shows the *secrets*."""
-    return Endpoint(sink=sink.name, url=url, timeout_s=sink.timeout_s, remedy=remedy, secrets=secrets)
+def _exchange(request: Request, timeout_s: float, remedy: str) -> bytes | DeliveryError:
+    host = host_of(request.full_url)
+    try:
+        with build_opener(_SameHostRepeats).open(request, timeout=timeout_s) as answer:
+            body: bytes = answer.read(_MAX_ANSWER_BYTES)
+    except HTTPError as refusal:
+        return _refused(refusal, host, remedy)
+    except (OSError, HTTPException, ValueError) as problem:
+        return DeliveryError(f"cannot reach {host}: {describe_error(problem, most_chars=300)}")
+    return body
+
+
+def _refused(refusal: HTTPError, host: str, remedy: str) -> DeliveryError:
+    status = refusal.code
+    if 300 <= status < 400:
+        target = host_of(refusal.headers.get("Location", "")) or "an unnamed place"
+        what = f"{host} answered {status}, a redirect to {target}, which is not followed"
+        is_to_stay = status in {301, 308}  # RFC 9110, section 15.4; any other may be a page shown for an hour
+        return DeliveryError(f"{what}; set up the sink with the final address", is_final=is_to_stay)
+    with refusal:
+        detail = _detail_of(refusal)
+    is_final = status < 500 and status not in _TEMPORARY
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+    said = f"{host} answered {status} {phrase}{detail and f' ({detail})'}{f'; {remedy}' if is_final else ''}"
+    return DeliveryError(said, is_final=is_final, retry_after_s=retry_after_s(refusal.headers))
 
 
 def without_secrets(text: str, *secrets: str) -> str:
@@ -281,23 +256,22 @@ class _SameHostRepeats(HTTPRedirectHandler):
 
 def _detail_of(refusal: HTTPError) -> str:
     try:
-        said = refusal.read(4 * _MAX_DETAIL_CHARS)
+        said = refusal.read(800)
     except (OSError, HTTPException):
         return ""
     text = one_line(said.decode("utf-8", errors="replace"))
-    return "" if text.startswith("<") else text[:_MAX_DETAIL_CHARS]  # a page in HTML says nothing here
+    return "" if text.startswith("<") else text[:200]  # a page in HTML says nothing here
 
 
 def retry_after_s(headers: Message) -> float | None:
     """``Retry-After``: a number of seconds, or a date (RFC 9110, section 10.2.3); None if it says neither."""
     said = (headers.get("Retry-After") or "").strip()
     if re.fullmatch(r"\d{1,9}", said):
-        return min(float(said), _MAX_RETRY_AFTER_S)
+        return float(said)
     try:
-        left_s = parsedate_to_datetime(said).timestamp() - time.time()
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-    return min(max(0.0, left_s), _MAX_RETRY_AFTER_S) if math.isfinite(left_s) else None
 
 
 def _function_given(_sink: object, _field: object, value: Any) -> None:

@@ -18,12 +18,12 @@ from workerdiag.watch.sinks.base import (
     TIMEOUT_S,
     Delivery,
     DeliveryError,
-    Endpoint,
-    endpoint_of,
     name_field,
+    post,
     sink_name,
     text_given,
     url_given,
+    without_secrets,
 )
 
 API = "https://slack.com/api/"
@@ -93,9 +93,9 @@ class SlackSink:
         return {"channel": str(answer.get("channel", "")), "ts": str(answer.get("ts", ""))}
 
     def _call(self, method: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        endpoint = endpoint_of(self, f"{self.api.rstrip('/')}/{method}", _TOKEN_REMEDY, self.token)
-        body = json.dumps(arguments, separators=(",", ":")).encode()
-        said = endpoint.post(body, {**_JSON, "Authorization": f"Bearer {self.token}"})
+        url, body = f"{self.api.rstrip('/')}/{method}", json.dumps(arguments, separators=(",", ":")).encode()
+        headers = {**_JSON, "Authorization": f"Bearer {self.token}"}
+        said = post(self, url, body, headers, remedy=_TOKEN_REMEDY, secrets=[self.token])
         try:
             answer = json.loads(said)
         except ValueError:
@@ -103,13 +103,14 @@ class SlackSink:
         if not isinstance(answer, dict):
             raise DeliveryError(f"{self.name}: the answer to {method} is not Slack's; check `api` and proxies")
         if not answer.get("ok"):
-            self._refuse(endpoint, method, str(answer.get("error", "")))
+            self._refuse(method, str(answer.get("error", "")))
         return answer
 
-    def _refuse(self, endpoint: Endpoint, method: str, code: str) -> NoReturn:
+    def _refuse(self, method: str, code: str) -> NoReturn:
         is_final = code in _FINAL
         remedy = f"; {_REMEDIES.get(code, _TOKEN_REMEDY)}" if is_final else ""
-        said = endpoint.shown(f"Slack answered {method} with {code[:100] or 'an unnamed error'}")
+        what = f"Slack answered {method} with {code[:100] or 'an unnamed error'}"
+        said = without_secrets(what, self.token)
         raise _SlackError(f"{self.name}: {said}{remedy}", is_final=is_final, code=code)
 
 
@@ -125,10 +126,10 @@ class SlackUrlSink:
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
-        endpoint = endpoint_of(self, self.url, _URL_REMEDY, self.url)
         notice = delivery.notice
         message = {"text": slack_text(notice), "blocks": slack_blocks(notice), **_PLAIN}
-        endpoint.post(json.dumps(message, separators=(",", ":")).encode(), _JSON)
+        body = json.dumps(message, separators=(",", ":")).encode()
+        post(self, self.url, body, _JSON, remedy=_URL_REMEDY, secrets=[self.url])
         return {}
 
 

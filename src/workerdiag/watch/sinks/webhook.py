@@ -19,9 +19,9 @@ from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     TIMEOUT_S,
     Delivery,
-    endpoint_of,
     environment_variable,
     name_field,
+    post,
     sink_name,
     text_given,
     url_given,
@@ -59,8 +59,8 @@ class WebhookSink:
         """Post it; nothing is noted for the next time."""
         body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
         remedy = "check the URL and the secret of the webhook"
-        endpoint = endpoint_of(self, self.url, remedy, self.url, self.secret)
-        endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
+        headers = self._headers(quote(delivery.id, safe=":/@#+=,"), body)
+        post(self, self.url, body, headers, remedy=remedy, secrets=(self.url, self.secret))
         return {}
 
     def _headers(self, delivery_id: str, body: bytes) -> Mapping[str, str]:
