@@ -31,7 +31,7 @@ GOAL_MS = 5
 #: Asks as a watcher does; arguments are the address, how often, and how long a question may wait.
 WATCHER = """
 import asyncio, sys
-from workerdiag.watch.feed import SchedulerFeed
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
 async def follow():
     feed, cursor = SchedulerFeed(sys.argv[1]), None

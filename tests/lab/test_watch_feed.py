@@ -12,7 +12,8 @@ import pytest
 import workerdiag
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.incidents import judge, judge_standstill
-from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed import scheduler_feed
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
 from . import tasks
 from .cluster import raised

@@ -244,15 +244,9 @@ class HeldExceptions:
         if death not in self._answers:
             loop = asyncio.get_running_loop()
             self._answers[death] = answer = loop.create_task(self._ask(exc, until_s))
-            answer.add_done_callback(_retrieve_exception)
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains
             loop.call_later(5.0, self._answers.pop, death, None)  # until then it is the same death
         return self._answers[death]
-
-
-def _retrieve_exception(answer: asyncio.Task[Diagnosis]) -> None:
-    """Retrieve the exception of an abandoned answer, so that asyncio does not log a complaint."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 def _failure_note(problem: Exception) -> str:

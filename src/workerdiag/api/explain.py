@@ -221,10 +221,7 @@ def answer(arguments: ExplainArguments) -> Answer:
     found = LiveEvidence()
     with guarded("asking the cluster") as asking:
         found = _query_live(arguments, facts)
-    if asking.problem is not None:
-        found = LiveEvidence([failure_gap("cluster", asking.problem, place="scheduler")])
-    facts += _workload(arguments, facts)
-    return _diagnose(arguments, facts, found)
+    return _conclude(arguments, facts, found, asking.problem)
 
 
 async def answer_async(arguments: ExplainArguments) -> Diagnosis:
@@ -236,10 +233,15 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     with guarded("asking the cluster") as asking:
         discovery = await asyncio.to_thread(_discovery, arguments, facts)
         found = LiveEvidence(await discovery.collect_async(), discovery.recipe)
-    if asking.problem is not None:
-        found = LiveEvidence([failure_gap("cluster", asking.problem, place="scheduler")])
-    facts += await asyncio.to_thread(_workload, arguments, facts)
-    return (await asyncio.to_thread(_diagnose, arguments, facts, found)).diagnosis
+    return (await asyncio.to_thread(_conclude, arguments, facts, found, asking.problem)).diagnosis
+
+
+def _conclude(
+    arguments: ExplainArguments, facts: Sequence[Evidence], live: LiveEvidence, problem: Exception | None
+) -> Answer:
+    if problem is not None:
+        live = LiveEvidence([failure_gap("cluster", problem, place="scheduler")])
+    return _diagnose(arguments, [*facts, *_workload(arguments, facts)], live)
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:

@@ -84,7 +84,7 @@ def schema(document: Literal["diagnosis", "fleet"]) -> None:
     import json
 
     from workerdiag.rendering.json import json_schema
-    from workerdiag.triage.fleet.show import fleet_schema
+    from workerdiag.triage.fleet.report import fleet_schema
 
     made = {"diagnosis": json_schema, "fleet": fleet_schema}[document]
     click.echo(json.dumps(made(), indent=2))

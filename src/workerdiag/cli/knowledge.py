@@ -6,7 +6,6 @@ import difflib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
@@ -34,9 +33,6 @@ from workerdiag.model.rules import SIGN_KINDS, Cause, ErrorRule, Landmark, Reaso
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
-
-if TYPE_CHECKING:
-    from workerdiag.authoring.rule_tests import RuleEvaluation
 
 _MAX_NOTES = 10
 _folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_type=Path))
@@ -177,7 +173,9 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
             click.echo(printable(f"note: {each}"), err=True)
         if (more := len(trial.unproven) - _MAX_NOTES) > 0:
             click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
-    return _print_problems(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
+    incidents_, quiet = pluralize(trial.incident_count, "incident"), pluralize(trial.quiet_count, "quiet log")
+    good = f"{_rule_counts(trial.book)}, {incidents_}, {quiet}"
+    return _print_problems(folder, (*trial.problems, *(trial.unproven if strict else ())), good)
 
 
 @command("workerdiag knowledge lock my-rules", group=knowledge)
@@ -216,11 +214,6 @@ def _print_problems(folder: Path, problems: Sequence[str], good: str) -> int:
         return EXIT_NOT_OK
     click.echo(printable(f"{folder}: {good}, no problems"))
     return EXIT_OK
-
-
-def _trial_counts(trial: RuleEvaluation) -> str:
-    incidents, quiet = pluralize(trial.incident_count, "incident"), pluralize(trial.quiet_count, "quiet log")
-    return f"{_rule_counts(trial.book)}, {incidents}, {quiet}"
 
 
 def _rule_counts(book: Rulebook) -> str:

@@ -87,7 +87,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
 
     Exit status: 0 all was read; 1 some of it could not be read; 2 bad usage, or nothing could be read.
     """
-    from workerdiag.triage.fleet.show import render_fleet
+    from workerdiag.triage.fleet.report import render_fleet
     from workerdiag.triage.work import triage as run_triage
 
     rulebook = load_checked_rulebook(knowledge) if knowledge else None
@@ -191,7 +191,7 @@ def fleet(places: tuple[str, ...], form: Literal["text", "json", "html"]) -> int
     Exit status: 0 a report; 1 none of the files could be read; 2 bad usage, or there is no such file.
     """
     from workerdiag.triage.fleet.fleet import fleet as read_fleet
-    from workerdiag.triage.fleet.show import render_fleet
+    from workerdiag.triage.fleet.report import render_fleet
 
     with status_line("reading the tables"):
         report = read_fleet(*places)

@@ -34,9 +34,8 @@ from workerdiag.units import format_duration, format_time
 from workerdiag.watch.sinks import SHIPPED, sinks_of
 
 if TYPE_CHECKING:
-    from workerdiag.model.vocabulary import NoticeReason
     from workerdiag.watch.case import WatchedCase
-    from workerdiag.watch.store import SinkStatus, Store, StoredDelivery
+    from workerdiag.watch.store import SinkStatus, Store
     from workerdiag.watch.watcher import Watcher
 
 
@@ -157,7 +156,9 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
     for sink in store.outbox.sinks():
         yield from _field("Sink", _sink_text(sink, now))
     for each in store.outbox.stored("dead")[-10:]:
-        yield from _field("Failed", _dead_text(each))
+        title = each.notice.title if each.notice is not None else each.id
+        tried = f"{each.sink}, {pluralize(each.attempts, 'attempt')}"
+        yield from _field("Failed", f"{each.id}  {tried}: {title}: {each.problem}")
 
 
 def _field(name: str, text: str) -> list[str]:
@@ -184,12 +185,6 @@ def _sink_text(sink: SinkStatus, now: float) -> str:
     return f"{sink.name}: {', '.join(said)}{hangs}{problem}"
 
 
-def _dead_text(delivery: StoredDelivery) -> str:
-    title = delivery.notice.title if delivery.notice is not None else delivery.id
-    tried = f"{delivery.sink}, {pluralize(delivery.attempts, 'attempt')}"
-    return f"{delivery.id}  {tried}: {title}: {delivery.problem}"
-
-
 #: The command that ``workerdiag watch ADDRESS`` means.
 _START = "start"
 #: Seconds between two looks whether something failed.
@@ -202,17 +197,12 @@ def notice_lines(notice: WatchedCase) -> Iterator[str]:
     """Time and reason of a notice, its title, the rest of it, and an empty line."""
     yield _styled(f"{format_time(notice.at)} UTC  {notice.reason}", dim=True)
     title, *others = notice.text.splitlines() or [notice.title]
+    color = {"resolved": "green", "blind": "yellow"}.get(notice.reason)
     for line in wrapped(title):
-        yield _styled(line, bold=True, fg=_color(notice.reason))
+        yield _styled(line, bold=True, fg="red" if notice.reason in ("new", "recurring", "escalating") else color)
     for each in others:
         yield from wrapped(each, first="  ", rest="    ")
     yield ""
-
-
-def _color(reason: NoticeReason) -> str | None:
-    if reason in ("new", "recurring", "escalating"):
-        return "red"
-    return {"resolved": "green", "blind": "yellow"}.get(reason)
 
 
 def _styled(line: str, *, bold: bool = False, dim: bool = False, fg: str | None = None) -> str:

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
 from workerdiag.integrations.diagnose import diagnose
-from workerdiag.model.diagnosis import RetryPolicy as WorkPolicy
 
 try:
     from airflow.sdk import RetryDecision, RetryPolicy
@@ -77,7 +76,11 @@ class DeathRetryPolicy(RetryPolicy):
         match policy.action:
             case "retry" | "retry-elsewhere":
                 return RetryDecision.retry(delay=self.retry_delay, reason=reason)
-            case "retry-with-memory" if self._gives_memory(policy, context):
+            case "retry-with-memory" if (
+                self.give_memory is not None
+                and policy.memory_bytes is not None
+                and self.give_memory(policy.memory_bytes, context)
+            ):
                 return RetryDecision.retry(delay=self.retry_delay, reason=reason)
             case "do-not-retry" | "retry-with-memory":
                 return RetryDecision.fail(reason=reason)
@@ -85,8 +88,3 @@ class DeathRetryPolicy(RetryPolicy):
                 return RetryDecision(reason=reason)
             case _:
                 assert_never(policy.action)
-
-    def _gives_memory(self, policy: WorkPolicy, context: Context | None) -> bool:
-        if self.give_memory is None or policy.memory_bytes is None:
-            return False
-        return self.give_memory(policy.memory_bytes, context)

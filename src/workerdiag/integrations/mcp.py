@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from attrs import frozen
 
@@ -25,7 +25,7 @@ from workerdiag.model.diagnosis import Death, Findings, RankedCause
 from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.cause import render_cause
-from workerdiag.rendering.wording import clip, printable
+from workerdiag.rendering.wording import clip, printable_object
 from workerdiag.rulebook.load import search_causes
 from workerdiag.sources.logs.file_kinds import MAX_BUNDLE_BYTES
 
@@ -142,18 +142,7 @@ def _logs(bundle: Bundle) -> list[KeptLog]:
 
 def clean(value: T) -> T:
     """Return the value without secrets, hidden characters and control characters."""
-    return cast("T", _printable(redact_object(value)))
-
-
-def _printable(value: object) -> object:
-    match value:
-        case str():
-            return printable(value)
-        case dict():
-            return {_printable(key): _printable(each) for key, each in value.items()}
-        case list():
-            return [_printable(each) for each in value]
-    return value
+    return printable_object(redact_object(value))
 
 
 def _cause_view(cause: RankedCause) -> dict[str, object]:

@@ -226,11 +226,6 @@ class Plot:
         return self.top_px + self.plot_px * (1 - share)
 
     @property
-    def is_small(self) -> bool:
-        """Whether there are others beside it."""
-        return self.plot_px < _PLOT_PX
-
-    @property
     def height_px(self) -> float:
         """Of the whole drawing."""
         return self.top_px + self.plot_px + _BOTTOM_PX

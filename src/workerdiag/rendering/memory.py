@@ -309,7 +309,7 @@ def is_visible(sizes: Sequence[int], up: Scale) -> bool:
 
 def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iterator[Markup]:
     bottom, y_text, x_end = plot.y(0), plot.height_px - 8, across(end)
-    count, room = (2, _SMALL_LABEL_SHARE) if plot.is_small else (4, _LABEL_SHARE)
+    count, room = (2, _SMALL_LABEL_SHARE) if plot.plot_px == _SMALL_PX else (4, _LABEL_SHARE)
     for offset in time_ticks(across.first - end, across.last - end, count):
         x = across(end + offset)
         if abs(x - x_end) > room:

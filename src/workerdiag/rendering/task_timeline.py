@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import evolve, frozen
 from markupsafe import Markup
 
-from workerdiag.model.diagnosis import Clue, Death, Findings
+from workerdiag.model.diagnosis import Death, Findings
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.timeline import Moment, MomentKind, ProcessHistory, TaskSpan
 from workerdiag.rendering.drawing import Figure, Scale, drawing, element, lanes, offset_text, percent, time_ticks
@@ -355,16 +355,14 @@ def candidate_bars(findings: Findings) -> tuple[CandidateBar, ...]:
 def _bars(findings: Findings) -> Iterator[CandidateBar]:
     likely = [each for each in findings.causes if each.probability >= MIN_CHANCE][:MAX_CANDIDATES]
     for number, cause in enumerate(likely):
-        against = tuple(_against_text(each) for each in cause.against[:MAX_AGAINST]) if number else ()
+        against = tuple(
+            f"Against it: {clip(one_line(each.text), 160)}{each.where and f' ({one_line(each.where)})'}"
+            for each in (cause.against[:MAX_AGAINST] if number else ())
+        )
         bar = share_bar(one_line(cause.title), cause.id, cause.probability, "other" if number else "top")
         yield evolve(bar, against=against)
     if findings.unknown_probability >= MIN_CHANCE:
         yield share_bar("Something else", "", findings.unknown_probability, "unknown")
-
-
-def _against_text(clue: Clue) -> str:
-    where = f" ({one_line(clue.where)})" if clue.where else ""
-    return f"Against it: {clip(one_line(clue.text), 160)}{where}"
 
 
 def share_bar(title: str, id_: str, chance: float, kind: str, *, meaning: str = "Probability of") -> CandidateBar:

@@ -119,6 +119,10 @@ def map_texts(change: Callable[[str], str], value: T) -> T:
     if isinstance(value, tuple):
         parts = tuple(map_texts(change, each) for each in value)
         return value if all(map(is_, parts, value)) else cast("T", parts)
+    if isinstance(value, list):
+        return cast("T", [map_texts(change, each) for each in value])
+    if isinstance(value, dict):
+        return cast("T", {map_texts(change, key): map_texts(change, each) for key, each in value.items()})
     if has(type(value)):
         changes: dict[str, object] = {}
         for each in fields(cast("type[AttrsInstance]", type(value))):

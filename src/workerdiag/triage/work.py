@@ -50,7 +50,7 @@ from workerdiag.units import parse_bytes
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.triage.fleet.show import FleetReport
+    from workerdiag.triage.fleet.report import FleetReport
 
 
 _J = TypeVar("_J")

@@ -25,8 +25,8 @@ from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import pluralize
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed import SchedulerFeed
 from workerdiag.watch.feed.events import Cursor, FeedBatch
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 from workerdiag.watch.store import SinkStatus
 
 #: Seconds that one question to the scheduler waits for a death.

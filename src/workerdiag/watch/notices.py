@@ -44,12 +44,13 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 
 def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> WatchedCase:
     """Return the notice about *case*, which `workerdiag.watch.case` has advanced to this notice."""
+    sure = _certainty(case, reason)  # which is not cut
     return evolve(
         case,
         notice_id=notice_id(case),
         reason=reason,
         at=now,
-        title=_title_line(_title(case, reason), _certainty(case, reason)),
+        title=clip(clean(_title(case, reason)), TITLE_CHARS - len(sure)) + sure,
         text="\n".join(clip(clean(line), _LINE_CHARS) for line in _notice_lines(case, reason, now)),
         links=_links(case),
         cluster=clean(case.cluster),
@@ -70,10 +71,6 @@ def notice_id(case: WatchedCase) -> str:
     it restarts when a state is lost, and a receiver would drop the notice as a repeat.
     """
     return f"{case.id}-{case.opened_at:.0f}-{case.sequence}"
-
-
-def _title_line(text: str, ending: str) -> str:
-    return clip(clean(text), TITLE_CHARS - len(ending)) + ending
 
 
 def clean(text: str) -> str:

@@ -20,7 +20,7 @@ from workerdiag.guard import guarded
 from workerdiag.incidents import judge, judge_standstill
 from workerdiag.watch.case import WatchedCase, WatchSettings
 from workerdiag.watch.casebook import Casebook, made_folder
-from workerdiag.watch.feed import SchedulerFeed
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
 from workerdiag.watch.sinks.base import Sink, SinkSetupError, as_sink

@@ -12,8 +12,9 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler,
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import SchedulerFeed, events, scheduler_feed
+from workerdiag.watch.feed import events, scheduler_feed
 from workerdiag.watch.feed.look_handler import LOOK, look_installer
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
 

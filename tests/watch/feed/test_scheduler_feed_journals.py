@@ -9,9 +9,9 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed import scheduler_feed
 from workerdiag.watch.feed.events import Cursor, FeedBatch, StoredDeaths
-from workerdiag.watch.feed.scheduler_feed import read_journal
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed, read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 
 CURSOR = Cursor(epoch="of the dead scheduler", position=3)

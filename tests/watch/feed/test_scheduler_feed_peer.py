@@ -9,7 +9,8 @@ import pytest
 
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled
 from workerdiag.errors import SchedulerUnreachableError
-from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed import scheduler_feed
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
 ADDRESS = "tcp://10.0.0.4:40001"
 SCHEDULER = "tcp://10.0.0.1:8786"

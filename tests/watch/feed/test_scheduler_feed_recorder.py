@@ -10,8 +10,9 @@ import pytest
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.watch.feed import SchedulerFeed, scheduler_feed
+from workerdiag.watch.feed import scheduler_feed
 from workerdiag.watch.feed.events import Cursor, PerishableEvidence, StoredDeaths
+from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0

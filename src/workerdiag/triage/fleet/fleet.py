@@ -26,6 +26,7 @@ from workerdiag.rulebook.load import load_rulebook
 from workerdiag.triage.fleet.collect import WATCHED, Collector, MergedDeaths, merge_tables
 from workerdiag.triage.fleet.report import (
     CauseShare,
+    FleetReport,
     HostShare,
     InputCount,
     Interval,
@@ -37,7 +38,6 @@ from workerdiag.triage.fleet.report import (
     effective_size,
     wilson_interval,
 )
-from workerdiag.triage.fleet.show import FleetReport
 from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
 
 #: Deaths on one cluster within seconds, from the same trouble; the earliest first.

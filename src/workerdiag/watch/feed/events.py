@@ -114,20 +114,15 @@ def removed_worker(
     pid, nanny, name = who or (None, None, None)
     identity = identity_of(worker=worker, pid=pid, nanny=nanny, name=name)
     is_expected = is_deliberate(announced=announced, close_reason=close_reason)
+    own = {name: each for name, each in message.items() if name != "worker"}
     return WatchedDeath(
         id=removal_id(worker, str(message.get("stimulus_id"))[:500]),
         when=when,
         identity=identity,
         is_expected=is_expected,
         is_unannounced=not announced and close_reason is None,
-        evidence=() if is_expected else _removal_evidence(when, message, identity),
+        evidence=() if is_expected else tuple(event_evidence(worker, [(when, own)], {worker: identity})),
     )
-
-
-def _removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
-    worker = str(identity.worker)
-    own = {name: each for name, each in message.items() if name != "worker"}
-    return tuple(event_evidence(worker, [(when, own)], {worker: identity}))
 
 
 class EventReader:

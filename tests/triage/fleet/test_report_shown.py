@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 from support.fleet_rows import BEGIN, fleet_row
 from workerdiag.triage.fleet.collect import merge_tables
 from workerdiag.triage.fleet.fleet import summarize
-from workerdiag.triage.fleet.report import FleetGap, FleetTable
-from workerdiag.triage.fleet.show import FleetReport, fleet_schema
+from workerdiag.triage.fleet.report import FleetGap, FleetReport, FleetTable, fleet_schema
 
 HOSTILE = "node\x1b[31m\u202e<script>alert(1)</script>"
 
