@@ -322,15 +322,14 @@ def _key(diagnosis: Diagnosis) -> str:
     return diagnosis.fingerprint or fingerprint(diagnosis.outcome, diagnosis.causes, diagnosis.deaths, None)
 
 
+@frozen
 class _CollectedEvidence:
-    name = "collected evidence"
-
-    def __init__(self, evidence: Sequence[Evidence]) -> None:
-        self._evidence = evidence
+    evidence: Sequence[Evidence]
+    name: str = "collected evidence"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         del budget_s
-        yield from self._evidence
+        yield from self.evidence
 
 
 def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> Iterator[Judged]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _NAME: Final = "_workerdiag_remembers"
-#: Maximum number of linked exceptions to visit, in case they form a circle.
-_MOST_LINKED = 1000
 
 
 @frozen(eq=False)
@@ -155,7 +153,7 @@ def _worker_death_in(exc: BaseException | None) -> BaseException | None:
     from workerdiag.sources.tracebacks import members_of
 
     waiting = deque([exc])
-    for _ in range(_MOST_LINKED):
+    for _ in range(1000):  # they may form a circle
         each = waiting.popleft() if waiting else None
         if each is None:
             return None

@@ -93,36 +93,22 @@ class Part:
         return max(0, (end or 0) - self.first_byte)
 
 
-@frozen(kw_only=True)
-class Unlisted:
-    """A path or URL behind which no file was found."""
-
-    url: str
-    reason: str
-
-    def row(self, knowledge: str) -> InputRow:
-        """Return its row of the manifest."""
-        return InputRow(url=self.url, status="failed", reason=redact_text(self.reason), knowledge=knowledge)
-
-
 def find_files(
-    given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, object]
-) -> Iterator[LogFile | Unlisted]:
-    """Yield each file behind paths, folders (with all below them), patterns and URLs once."""
+    given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, object], knowledge: str
+) -> Iterator[LogFile | InputRow]:
+    """Yield each file behind paths, folders (with all below them), patterns and URLs once; a row for no file."""
     seen: set[str] = set()
     for each in given:
-        place = os.fspath(each)
+        place, found = os.fspath(each), list[LogFile]()
         with guarded("listing files") as listing:
             found = list(_files_at(place, storage_options))
-        if listing.problem is not None:
-            yield Unlisted(url=public_url(place), reason=reason_of(listing.problem))
-            continue
         if not found:
-            yield Unlisted(url=public_url(place), reason="no file found: check the path or pattern")
-        for file in found:
-            if file.place not in seen:
-                seen.add(file.place)
-                yield file
+            problem = listing.problem
+            why = "no file found: check the path or pattern" if problem is None else reason_of(problem)
+            yield InputRow(url=public_url(place), status="failed", reason=redact_text(why), knowledge=knowledge)
+        new = {file.place: file for file in found if file.place not in seen}
+        seen |= new.keys()
+        yield from new.values()
 
 
 def reason_of(problem: BaseException) -> str:

@@ -41,7 +41,7 @@ from workerdiag.triage.outcome import (
     unpack_outcome,
     workers_of,
 )
-from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
+from workerdiag.triage.parts import MIB, PART_BYTES, Part, cut, find_files
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, moved, outermost_of, scan_part
 from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, check_form
@@ -117,9 +117,9 @@ class TriageWork:
     def __attrs_post_init__(self) -> None:
         self._book, _ = compiled_rules(self.settings)
         rules = rules_key(self._book)
-        for found in find_files(self.given, self.settings.storage_options):
-            if isinstance(found, Unlisted):
-                self._unlisted.append(found.row(self._book.release))
+        for found in find_files(self.given, self.settings.storage_options, self._book.release):
+            if isinstance(found, InputRow):
+                self._unlisted.append(found)
             else:
                 parts = {part_key(part, rules): part for part in cut(found, self.part_bytes)}
                 self._parts |= parts

@@ -8,7 +8,6 @@ hangs delays no other.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import random as random_module
@@ -18,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import Factory, define, evolve, field
 
-from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
+from workerdiag.deadline import NO_DEADLINE, Deadline, in_thread, start_thread
 from workerdiag.errors import StateFileError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
+from workerdiag.watch.state_file import BUSY_S
 from workerdiag.watch.store import DeliveryTable, RetrySettings, SinkStatus, Store, StoredDelivery
 
 
@@ -259,8 +259,6 @@ class Inbox:
     _is_worked_on: bool = field(default=False, init=False)
     _is_ended: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
-    #: Callbacks for changes, of programs that wait in an event loop.
-    _wakers: set[Callable[[], None]] = field(factory=set, init=False)
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def start(self) -> None:
@@ -280,33 +278,22 @@ class Inbox:
 
     async def take_async(self) -> WatchedCase | None:
         """Do the same as `take` without blocking the event loop of the program."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the program's loop is closed
-                loop.call_soon_threadsafe(changed.set)
-
         with self._changed:
             self._is_worked_on = self._is_taken
-            self._wakers.add(wake)
-        try:
-            while not await asyncio.to_thread(self._has_answer):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), _POLL_S)
-                changed.clear()
-            with self._changed:
-                return self._hand_over()
-        finally:
-            with self._changed:
-                self._wakers.discard(wake)
+        while not await in_thread("workerdiag-notices", self._wait, timeout_s=BUSY_S + 2 * _POLL_S):
+            pass
+        with self._changed:
+            return self._hand_over()
+
+    def _wait(self) -> bool:
+        """Whether there is an answer, after a wait for a change if there is none."""
+        with self._changed:
+            return self._has_answer() or (self._changed.wait(_POLL_S) and self._has_answer())
 
     def wake(self) -> None:
         """Look for new notices now."""
         with self._changed:
             self._changed.notify_all()
-            for wake in self._wakers:
-                wake()
 
     def end(self) -> None:
         """End the program's loop after the last notice: no more will come."""
