@@ -121,7 +121,7 @@ def _content(findings: Findings) -> dict[str, object]:
         "no_memory": capitalize(f"{NOT_SAMPLED}.") if memory is None and is_unsampled(findings) else "",
         "bars": bars,
         # what else it may have been is read first
-        "sections": sorted(sections, key=lambda each: each.topic not in (None, "candidates")),
+        "sections": sorted(sections, key=lambda each: each.topic not in ("failure", "candidates")),
     }
 
 

@@ -197,52 +197,42 @@ def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
     if findings.failure and failed_at(findings):
         title = capitalize(what_was_raised(findings.failure))
-        yield bounded_section(None, title, failure_items(findings.failure))
+        yield bounded_section(title, failure_items(findings.failure), topic="failure")
     if top and findings.outcome != "unknown":
-        yield bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
+        yield bounded_section("Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
         of_what = " for the likeliest candidate" if findings.outcome == "unknown" else ""
-        yield bounded_section(
-            "evidence", f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=MAX_CLUES
-        )
-        yield bounded_section(
-            "against", f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against))
-        )
-        yield bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
-    yield bounded_section("acts", "Done about it", (Item(text=one_line(each)) for each in findings.acts))
+        yield bounded_section(f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=MAX_CLUES)
+        yield bounded_section(f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against)))
+        yield bounded_section("Not checked", (Item(text=one_line(each)) for each in top.unchecked))
+    yield bounded_section("Done about it", (Item(text=one_line(each)) for each in findings.acts))
     if top and findings.outcome != "unknown":
-        yield bounded_section("advice", "What to do", map(advice_item, top.mitigations), most=9, numbered=True)
+        advice = map(advice_item, top.mitigations)
+        yield bounded_section("What to do", advice, topic="advice", most=9, numbered=True)
     if findings.cures and not top:
-        yield bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
-    yield bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
+        yield bounded_section("What to do", map(cure_item, findings.cures), topic="advice", numbered=True)
+    yield bounded_section("Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
     yield _candidate_section(findings)
-    yield bounded_section(
-        "now", "Now", (Item(text=each) for each in (*churn_lines(findings), *present_lines(findings.present)))
-    )
+    now = (*churn_lines(findings), *present_lines(findings.present))
+    yield bounded_section("Now", (Item(text=each) for each in now))
     lines, more = death_lines(findings)
-    yield Section(
-        topic="deaths",
-        title=f"Deaths ({death_count_text(findings)})",
-        items=tuple(Item(text=line) for line in lines),
-        more=more,
-    )
-    yield bounded_section("blame", "Who needs to act", blame_items(findings.blame, died=bool(findings.deaths)))
-    yield bounded_section("numbers", "Numbers", decision_items(findings))
-    yield bounded_section(
-        "next-steps", "Where to look next", map(next_step_item, open_next_steps(findings)), numbered=True
-    )
-    yield bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=10)
-    yield bounded_section("notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
+    deaths = tuple(Item(text=line) for line in lines)
+    yield Section(title=f"Deaths ({death_count_text(findings)})", items=deaths, more=more)
+    yield bounded_section("Who needs to act", blame_items(findings.blame, died=bool(findings.deaths)))
+    yield bounded_section("Numbers", decision_items(findings))
+    yield bounded_section("Where to look next", map(next_step_item, open_next_steps(findings)), numbered=True)
+    yield bounded_section("Could not look at", map(gap_item, findings.gaps), most=10)
+    yield bounded_section("Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
         links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
-        yield bounded_section("references", "Read more", links, aside=True)
+        yield bounded_section("Read more", links, aside=True)
 
 
 def bounded_section(
-    topic: Topic | None,
     title: str,
     items: Iterable[Item],
     *,
+    topic: Topic | None = None,
     most: int = MAX_ITEMS,
     numbered: bool = False,
     aside: bool = False,
@@ -265,9 +255,8 @@ def _candidate_section(findings: Findings) -> Section:
     items = [Item(text=candidate_line(each)) for each in others]
     if findings.causes and findings.unknown_probability >= MIN_CHANCE:
         items.append(Item(text=f"{format_percent(findings.unknown_probability)}  Something else"))
-    return bounded_section(
-        "candidates", "Candidates" if is_unknown else "Other candidates", items, most=MAX_ITEMS + 1
-    )
+    title = "Candidates" if is_unknown else "Other candidates"
+    return bounded_section(title, items, topic="candidates", most=MAX_ITEMS + 1)
 
 
 def _footer(findings: Findings) -> tuple[str, ...]:
@@ -280,25 +269,8 @@ def _footer(findings: Findings) -> tuple[str, ...]:
     return tuple(one_line(f"{name} {value}") for name, value in parts if value)
 
 
-#: What a section of a diagnosis is about; a page places and draws sections by it.
-Topic = Literal[
-    "why",
-    "evidence",
-    "against",
-    "unchecked",
-    "acts",
-    "advice",
-    "memory",
-    "candidates",
-    "now",
-    "deaths",
-    "blame",
-    "numbers",
-    "next-steps",
-    "gaps",
-    "notes",
-    "references",
-]
+#: What a section is about, if a page places or draws it by that.
+Topic = Literal["failure", "advice", "candidates"]
 MAX_QUOTED_LINES = 6
 MAX_QUOTED_CHARACTERS = 300
 #: Stands in the text of a match for the lines between two that are quoted.
@@ -332,7 +304,6 @@ class Section:
 
     title: str
     items: tuple[Item, ...]
-    #: None outside of reports of a diagnosis.
     topic: Topic | None = None
     #: How many more there are, e.g. ``and 7 more``.
     more: str = ""

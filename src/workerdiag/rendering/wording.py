@@ -314,9 +314,7 @@ def churn_lines(findings: Findings) -> tuple[str, ...]:
 
 def present_lines(present: Present | None) -> tuple[str, ...]:
     """What stands still at the moment of the question, then what runs; a line each."""
-    if present is None:
-        return ()
-    return (*still_lines(present), *_running_lines(present))
+    return (*still_lines(present), *_running_lines(present)) if present is not None else ()
 
 
 def still_lines(present: Present) -> Iterator[str]:

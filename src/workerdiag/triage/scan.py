@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import inf
 from typing import Final
@@ -98,21 +99,15 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
     return pack(outcome, search.outermost, search.near_ends, pieces)
 
 
-class _LastRules:
-    """Cache of the compiled rules of the last task; the next task nearly always uses the same rules."""
-
-    rules: tuple[Rulebook, Matcher] | None = None
-
-
 def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
-    """Return the compiled rules; the result of the last call is cached."""
+    """Return the rules and their matcher; those of the last task are cached, as the next mostly has the same."""
     book = settings.rulebook
-    if book is None:
-        return DEFAULT_RULEBOOK.within(NO_DEADLINE)
-    last = _LastRules.rules
-    if last is None or last[0] != book:
-        last = _LastRules.rules = book, Matcher(book)
-    return last
+    return DEFAULT_RULEBOOK.within(NO_DEADLINE) if book is None else _compiled(book)
+
+
+@lru_cache(maxsize=1)
+def _compiled(book: Rulebook) -> tuple[Rulebook, Matcher]:
+    return book, Matcher(book)
 
 
 def _index(found: Iterable[Match], pieces: Iterable[Evidence]) -> PartIndex:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
@@ -257,7 +258,8 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     """Return the deaths of one run, given with its packed parts, each judged by the evidence of all logs."""
     run, packed = work
     book, matcher = compiled_rules(settings)
-    found: dict[str, _Found] = {}
+    #: The first and last matches of each kind, and all near ends, by input.
+    found: dict[str, tuple[list[Match], list[Match]]] = {}
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
     versions: dict[str, Versions] = {}
@@ -268,19 +270,20 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
         row = outcome.row
         above = lines.get(row.url, 0)
         outermost, near_ends, pieces = unpack_found(each_part, row.url)
-        found.setdefault(row.url, _Found()).add(outermost, near_ends, above)
+        earlier, near = found.get(row.url, ([], []))
+        outer = outermost_of([*earlier, *(moved(each, above) for each in outermost)])
+        found[row.url] = outer, [*near, *(moved(each, above) for each in near_ends)]
         evidence += pieces
         places |= dict.fromkeys(workers_of(pieces), row.url)
         lines[row.url] = above + outcome.newlines
         versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
-            remedy = "read it again"
-            evidence.append(
-                Gap(source=row.url, place="log", reason="unreachable", detail=row.reason, remedy=remedy)
-            )
+            why, remedy = row.reason, "read it again"
+            evidence.append(Gap(source=row.url, place="log", reason="unreachable", detail=why, remedy=remedy))
         elif row.status == "done":
             evidence.append(Inspected(place="log"))
-    matches = [match for each in found.values() for match in each.in_order()]
+    ordered = (sorted((*outer, *near), key=lambda each: each.offset or 0) for outer, near in found.values())
+    matches = list(chain.from_iterable(ordered))
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
     common = Versions.common(versions.values())
     rows = (
@@ -289,23 +292,6 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     )
     known = ((row, versions.get(row.url, common).or_else(common)) for row in rows)
     return [evolve(row, distributed_version=its.distributed, python_version=its.python) for row, its in known]
-
-
-@define
-class _Found:
-    outermost: list[Match] = field(factory=list)
-    near_ends: list[Match] = field(factory=list)
-
-    def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
-        """Add the matches of the next part, which begins after *lines* lines.
-
-        Of the first and last matches of each part, keep only the first and last of the whole input.
-        """
-        self.outermost = outermost_of([*self.outermost, *(moved(each, lines) for each in outermost)])
-        self.near_ends += (moved(each, lines) for each in near_ends)
-
-    def in_order(self) -> list[Match]:
-        return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
 
 
 def _death_row(

@@ -278,22 +278,16 @@ def fleet_outline(report: FleetReport) -> Outline:
     known = {each.package for each in report.versions if each.version is not None}
     versions = [each for each in report.versions if each.package in known]
     equal = share_text(1 / len(hosts)) if hosts else ""
+    cause_items = (_cause_item(each, report) for each in causes)
+    host_items = (Item(text=_host_text(each, report)) for each in hosts)
+    version_items = (Item(text=_version_text(each, report)) for each in versions)
     sections = (
-        bounded_section(
-            "candidates", "What kills workers", (_cause_item(each, report) for each in causes), most=len(causes)
-        ),
-        bounded_section(
-            None,
-            f"Hosts (an equal share of {len(hosts):,} is {equal})",
-            (Item(text=_host_text(each, report)) for each in hosts),
-            most=_MAX_HOSTS,
-        ),
-        bounded_section(
-            None, "Versions", (Item(text=_version_text(each, report)) for each in versions), most=_MAX_ITEMS
-        ),
-        bounded_section(None, "Unexplained", map(_unexplained_item, report.unexplained), most=_MAX_HOSTS),
-        bounded_section("gaps", "What could not be read or seen", map(_gap_item, report.gaps), most=_MAX_ITEMS),
-        bounded_section("notes", "How it was counted", (Item(text=each) for each in _methods(report)), aside=True),
+        bounded_section("What kills workers", cause_items, topic="candidates", most=len(causes)),
+        bounded_section(f"Hosts (an equal share of {len(hosts):,} is {equal})", host_items, most=_MAX_HOSTS),
+        bounded_section("Versions", version_items, most=_MAX_ITEMS),
+        bounded_section("Unexplained", map(_unexplained_item, report.unexplained), most=_MAX_HOSTS),
+        bounded_section("What could not be read or seen", map(_gap_item, report.gaps), most=_MAX_ITEMS),
+        bounded_section("How it was counted", (Item(text=each) for each in _methods(report)), aside=True),
     )
     is_unread = bool(report.gaps) and not report.tables
     drafts = () if report.gaps else report.unexplained[:1]
