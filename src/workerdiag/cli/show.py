@@ -18,7 +18,6 @@ from workerdiag.cli.commands import (
     wrapped,
 )
 from workerdiag.model.evidence import Gap
-from workerdiag.model.scene import Terms
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
 from workerdiag.units import format_duration
@@ -56,24 +55,20 @@ def sources() -> None:
 
     for name, terms in source_terms():
         click.echo(printable(name))
-        for line in _source_lines(terms):
-            click.echo(printable(line))
-
-
-def _source_lines(terms: Terms | Gap) -> list[str]:
-    if isinstance(terms, Gap):
-        properties = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
-    else:
-        properties = {
-            "lasts": "as long as the place keeps it"
-            if isinf(terms.lasts_s)
-            else f"about {format_duration(terms.lasts_s)}",
-            "permission": terms.permission or "none",
-            "extra": f"pip install 'workerdiag[{terms.extra}]'" if terms.extra else "none",
-            "cost": terms.cost,
-        }
-    rows = [(f"  {what + ':':<12}", text) for what, text in properties.items() if text]
-    return [line for head, text in rows for line in wrapped(text, first=head, rest=" " * len(head))]
+        if isinstance(terms, Gap):
+            properties = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
+        else:
+            keeps = isinf(terms.lasts_s)
+            properties = {
+                "lasts": "as long as the place keeps it" if keeps else f"about {format_duration(terms.lasts_s)}",
+                "permission": terms.permission or "none",
+                "extra": f"pip install 'workerdiag[{terms.extra}]'" if terms.extra else "none",
+                "cost": terms.cost,
+            }
+        for what, text in properties.items():
+            head = f"  {what + ':':<12}"
+            for line in wrapped(text, first=head, rest=" " * len(head)) if text else ():
+                click.echo(line)
 
 
 @command("workerdiag mcp --root /var/log/dask", "workerdiag mcp --root . --scheduler tcp://10.0.0.1:8786")

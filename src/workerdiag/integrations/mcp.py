@@ -84,58 +84,6 @@ def next_steps_view(findings: Findings) -> dict[str, object]:
     )
 
 
-def bundle_view(bundle: Bundle) -> dict[str, object]:
-    """Return the contents of a death bundle: writer, time, the answer then, kinds of evidence, numbered logs."""
-    logs = _logs(bundle)
-    kinds = Counter(type(each).__name__ for each in bundle.kept_evidence.items if not isinstance(each, KeptLog))
-    return clean(
-        {
-            "saved_at": str(bundle.manifest.get("saved_at")),
-            "answer_when_saved": bundle.findings.summary if bundle.findings else None,
-            "pieces_of_evidence": dict(kinds),
-            "left_out": list(bundle.kept_evidence.left_out),
-            "damaged": [each.detail for each in bundle.gaps],
-            "untrusted": {
-                "notice": NOTICE,
-                "versions": dict(bundle.versions),
-                "configuration": dict(bundle.configuration),
-                "logs": [
-                    {
-                        "number": number,
-                        "origin": each.origin,
-                        "stream": each.stream,
-                        "bytes_kept": sum(len(part.data) for part in each.parts),
-                    }
-                    for number, each in enumerate(logs, 1)
-                ],
-            },
-        }
-    )
-
-
-def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: int) -> dict[str, Any] | None:
-    """Return some lines of one log, numbered as in the original log; None if there is no such log."""
-    if not 1 <= number <= len(_logs(bundle)):
-        return None
-    log = _logs(bundle)[number - 1]
-    numbered = (
-        (part.line + index, line)
-        for part in log.parts
-        for index, line in enumerate(redact_object(part.data).decode("utf-8", "replace").splitlines())
-    )
-    lines = [(at, line) for at, line in numbered if at >= first_line]
-    return clean(
-        {
-            "more_from_line": lines[most_lines][0] if len(lines) > most_lines else None,
-            "untrusted": {
-                "notice": NOTICE,
-                "origin": log.origin,
-                "lines": [f"{at}: {clip(line, _MAX_CHARS)}" for at, line in lines[:most_lines]],
-            },
-        }
-    )
-
-
 def _logs(bundle: Bundle) -> list[KeptLog]:
     return [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
 
@@ -244,14 +192,52 @@ class DeathTools:
 
         The answer when it was saved, versions, configuration, kinds of evidence, and logs by number.
         """
-        return bundle_view(self._bundle(path))
+        bundle = self._bundle(path)
+        items = bundle.kept_evidence.items
+        kinds = Counter(type(each).__name__ for each in items if not isinstance(each, KeptLog))
+        logs = [
+            {
+                "number": number,
+                "origin": each.origin,
+                "stream": each.stream,
+                "bytes_kept": sum(len(part.data) for part in each.parts),
+            }
+            for number, each in enumerate(_logs(bundle), 1)
+        ]
+        view = {
+            "saved_at": str(bundle.manifest.get("saved_at")),
+            "answer_when_saved": bundle.findings.summary if bundle.findings else None,
+            "pieces_of_evidence": dict(kinds),
+            "left_out": list(bundle.kept_evidence.left_out),
+            "damaged": [each.detail for each in bundle.gaps],
+            "untrusted": {
+                "notice": NOTICE,
+                "versions": dict(bundle.versions),
+                "configuration": dict(bundle.configuration),
+                "logs": logs,
+            },
+        }
+        return clean(view)
 
     def bundle_log(self, path: str, number: int, first_line: int = 1, lines: int = 100) -> dict[str, Any]:
         """Read lines of one log in a death bundle, by its number in bundle_contents; at most 200 lines at once."""
-        view = bundle_log_view(self._bundle(path), number, first_line, max(1, min(lines, 200)))
-        if view is None:
+        logs, most = _logs(self._bundle(path)), max(1, min(lines, 200))
+        if not 1 <= number <= len(logs):
             raise ToolError(f"there is no log {number} in it; bundle_contents lists them")
-        return view
+        log = logs[number - 1]
+        numbered = (
+            (part.line + index, line)
+            for part in log.parts
+            for index, line in enumerate(redact_object(part.data).decode("utf-8", "replace").splitlines())
+        )
+        wanted = [(at, line) for at, line in numbered if at >= first_line]
+        quoted = [f"{at}: {clip(line, _MAX_CHARS)}" for at, line in wanted[:most]]
+        return clean(
+            {
+                "more_from_line": wanted[most][0] if len(wanted) > most else None,
+                "untrusted": {"notice": NOTICE, "origin": log.origin, "lines": quoted},
+            }
+        )
 
     def _diagnosis(self, paths: Sequence[str] | None, scheduler: str | None, timeout_s: float) -> Diagnosis:
         if not paths and scheduler is None:

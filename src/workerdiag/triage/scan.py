@@ -262,7 +262,10 @@ class TextSearch:
             [
                 each
                 for each in _own_matches(found, text)
-                if not _is_within(each, self._with_ends if each.role in END_ROLES else self._detailed)
+                if not any(
+                    first <= (each.offset or 0) < end
+                    for first, end in (self._with_ends if each.role in END_ROLES else self._detailed)
+                )
             ]
         )
 
@@ -326,10 +329,6 @@ class TextSearch:
     def _note_gaps(self, work: SearchWork) -> None:
         for gap in work.gaps(self._url, "log", "bytes of its text"):
             self.problem = gap.detail
-
-
-def _is_within(match: Match, ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(low <= (match.offset or 0) < high for low, high in ranges)
 
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:

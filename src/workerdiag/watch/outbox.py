@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random as random_module
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,6 @@ class Outbox:
         cluster: str | None = None,
         retry: RetrySettings | None = None,
         clock: Callable[[], float] = time.time,
-        random: Callable[[], float] = random_module.random,
     ) -> None:
         names = [each.name for each in sinks]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
@@ -49,7 +48,7 @@ class Outbox:
         self._table = store.outbox
         self._retry = retry or RetrySettings()
         self._threads = [
-            SinkThread(sink=each, table=self._table, cluster=cluster, retry=self._retry, clock=clock, random=random)
+            SinkThread(sink=each, table=self._table, cluster=cluster, retry=self._retry, clock=clock)
             for each in sinks
         ]
 
@@ -103,7 +102,6 @@ class SinkThread:
     _cluster: str | None
     _retry: RetrySettings
     _clock: Callable[[], float]
-    _random: Callable[[], float]
     name: str = field(init=False, default=Factory(lambda self: self._sink.name, takes_self=True))
     #: Why the state file cannot be written; empty if it can.
     problem: str = field(default="", init=False)
@@ -205,7 +203,7 @@ class SinkThread:
         """Note the outcome, and retry until that succeeds: otherwise the notice would be sent again."""
         due_at, is_pause = 0.0, False
         if isinstance(outcome, DeliveryError):
-            due_at = self._clock() + self._retry.wait_s(tries, outcome.retry_after_s, self._random)
+            due_at = self._clock() + self._retry.wait_s(tries, outcome.retry_after_s, random.random)
             is_pause = outcome.retry_after_s is not None and not outcome.is_final
             self._resumes_at = due_at if is_pause else self._resumes_at
         while True:

@@ -206,7 +206,7 @@ def test_a_scheduler_that_closes_waits_for_no_judgement(monkeypatch):
             web.scheduler.log_event(DEATH_TOPIC, nanny_report(1))
             assert await asyncio.to_thread(started.wait, PATIENCE_S)
 
-    monkeypatch.setattr(judge_process.JudgingProcess, "_run", hang)
+    monkeypatch.setattr(judge_process.JudgingProcess, "judge", hang)
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 

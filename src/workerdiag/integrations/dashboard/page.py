@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,69 +48,66 @@ def attach(scheduler: Scheduler) -> Undo | None:
     book, judge = DeathBook(), JudgingProcess()
     follower = DeathFollower(ask, book, judge)
     loop = asyncio.get_running_loop()
-    task = loop.create_task(follower.run())
+    undo = ExitStack()
+    undo.callback(judge.stop)
+    undo.callback(loop.create_task(follower.run()).cancel)
     learning: list[asyncio.Task[None]] = []
-    undo: list[Undo] = [task.cancel, judge.stop]
 
     def learn() -> None:
         if not learning:
             learning.append(loop.create_task(follower.learn_causes()))
+            undo.callback(learning[0].cancel)
 
-    parts: dict[str, Callable[[], Undo | None]] = {
-        "page": partial(_add_page, scheduler, web, book),
-        "counter": partial(export_counts, lambda: book.counts, lambda: loop.call_soon_threadsafe(learn)),
+    def count() -> None:
+        if end := export_counts(lambda: book.counts, lambda: loop.call_soon_threadsafe(learn)):
+            undo.callback(end)
+
+    parts: dict[str, Callable[[], None]] = {
+        "page": partial(_add_page, scheduler, web, book, undo),
+        "counter": count,
     }
     for name, add in parts.items():
         with guarded("adding to the dashboard") as adding:
-            undone = add()
-            undo += [undone] if undone is not None else []
+            add()
         if adding.problem is not None:
             why = describe_error(adding.problem)
             logger.warning("Deaths are not shown in the dashboard (%s): %s", name, why)
 
     def detach() -> None:
-        for each in (*undo, *(learner.cancel for learner in learning)):
-            with guarded("removing the page of deaths") as removing:
-                each()
-            if removing.problem is not None:
-                logger.info("The page of deaths was not removed: %s", describe_error(removing.problem))
+        with guarded("removing the page of deaths") as removing:
+            undo.close()
+        if removing.problem is not None:
+            logger.info("The page of deaths was not removed: %s", describe_error(removing.problem))
 
     return detach
 
 
-def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
-    individual = plain_page()
-    page, undo_naming = individual, None
+def _add_page(scheduler: Scheduler, web: Any, book: DeathBook, undo: ExitStack) -> None:
+    page = individual = plain_page()
     with guarded("adding the page to the dashboard's navigation") as naming:
-        page, undo_naming = _page_in_dashboard(scheduler, web, individual)
+        page = _page_in_dashboard(scheduler, web, undo) or individual
     if naming.problem is not None:
         why = describe_error(naming.problem)
         logger.warning("Dask's dashboard does not link to the page /%s: %s", PAGE, why)
     routes = application(book, page=page, individual=individual)
     web.add_application(routes)
-
-    def undo() -> None:
-        web.applications.remove(routes)
-        if undo_naming is not None:
-            undo_naming()
-
-    return undo
+    undo.callback(web.applications.remove, routes)
 
 
-def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[bytes, Undo | None]:
-    """Return the page with Dask's navigation and a link to it; the *plain* page without a dashboard."""
+def _page_in_dashboard(scheduler: Scheduler, web: Any, undo: ExitStack) -> bytes | None:
+    """Return the page with Dask's navigation and a link to it; None without a dashboard."""
     # Bokeh's application is missing if the dashboard is switched off or Bokeh is not installed.
     dashboard = next((each for each in web.applications if hasattr(each, "app_paths")), None)
     if dashboard is None:
-        return plain, None
+        return None
     from distributed.dashboard.scheduler import template_variables
 
     variables = template_variables(scheduler)
-    undo = _name_page(dashboard, variables)
-    return page_in_dashboard(variables), undo
+    _name_page(dashboard, variables, undo)
+    return page_in_dashboard(variables)
 
 
-def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
+def _name_page(dashboard: Any, variables: Mapping[str, list[Any]], undo: ExitStack) -> None:
     """Add the page to Dask's navigation, and to the list that JupyterLab's extension reads.
 
     That list has the paths of Bokeh's applications (``IndividualPlots`` in http/scheduler/info.py), so an
@@ -121,16 +119,12 @@ def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
     pages, plots, listed = variables["pages"], variables["plots"], f"/{INDIVIDUAL_PAGE}"
     plot = {"url": INDIVIDUAL_PAGE, "name": "Deaths"}
     dashboard.applications[listed] = ApplicationContext(Application(), url=listed)
+    undo.callback(dashboard.applications.pop, listed, None)
     pages.insert(len(pages) - 1, PAGE)
+    undo.callback(pages.remove, PAGE)
     plots.append(plot)
+    undo.callback(plots.remove, plot)
     plots.sort(key=lambda each: str(each["name"]))
-
-    def undo() -> None:
-        dashboard.applications.pop(listed, None)
-        plots.remove(plot)
-        pages.remove(PAGE)
-
-    return undo
 
 
 #: Content security policy: a report loads nothing, so text smuggled in by a log cannot either.
