@@ -21,7 +21,6 @@ MEMORY_LIMIT = "400 MiB"
 #: The growing task stops here, to spare the machine; it grows in steps of `_STEP_BYTES`.
 _MAX_BYTES = 2 * 2**30
 _STEP_BYTES = 16 * 2**20
-_STEP_S = 0.05
 #: How long to wait for Dask to report the death.
 _WAIT_S = 40
 #: Dask's message is cut to this length.
@@ -33,7 +32,7 @@ def grow() -> int:
     held: list[bytes] = []
     while len(held) * _STEP_BYTES < _MAX_BYTES:
         held.append(b"x" * _STEP_BYTES)
-        time.sleep(_STEP_S)
+        time.sleep(0.05)
     return len(held)
 
 

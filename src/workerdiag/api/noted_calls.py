@@ -49,8 +49,6 @@ _WAITING = frozenset(
     _wait_for_workers
     """.split()
 )
-#: The one of them that calls a function of the user, whose own time-outs are no standstill.
-_RUN = "_run"
 #: Seconds for which Ctrl-C is held up at most; then the program ends without an answer.
 _INTERRUPT_S = 0.45
 #: Least seconds between two looks at work that stands still.
@@ -131,7 +129,8 @@ class NotedCalls:
         if asynchronous is None:
             asynchronous = self._client.asynchronous
         run = partial(self._sync, func, *args, **options)
-        return self.call(run, is_asynchronous=bool(asynchronous), is_wait=name != _RUN)
+        is_wait = name != "_run"  # which calls a function of the user, whose own time-outs are no standstill
+        return self.call(run, is_asynchronous=bool(asynchronous), is_wait=is_wait)
 
     def call(self, run: Callable[[], Any], *, is_asynchronous: bool, is_wait: bool = True) -> Any:
         """Return what *run* returns, and add the answer to what it raises, or its awaitable.
@@ -156,14 +155,11 @@ class NotedCalls:
         except Exception as exc:
             with guarded("adding a note"):
                 if (asked := self._begin(exc, began_s)) is not None:
-                    await self._add_answer(exc, asked)
+                    try:
+                        _annotate(exc, await asyncio.wait_for(self._look(asked), asked.wait_s))
+                    except TimeoutError:
+                        _note_lateness(exc, asked)
             raise
-
-    async def _add_answer(self, exc: BaseException, asked: _Asked) -> None:
-        try:
-            _annotate(exc, await asyncio.wait_for(self._look(asked), asked.wait_s))
-        except TimeoutError:
-            _note_lateness(exc, asked)
 
     def _note_doing(self, name: str, args: tuple[Any, ...]) -> None:
         """Remember what the user does himself: nothing is explained to him that he asked for."""

@@ -61,8 +61,16 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
     found: Sequence[Match] = ()
     status: InputStatus = "done"
     reason = ""
+    blocks = guarded("reading blocks")
+
+    def read() -> Iterator[tuple[int, bytes]]:
+        with blocks:
+            yield from text.blocks()
+
     with guarded("reading a part of a log") as reading:
-        search.run(cut_into_segments(part.first_byte, text.blocks()))
+        search.run(cut_into_segments(part.first_byte, read()))
+        if blocks.problem is not None:  # what was read before it counts
+            raise blocks.problem
         found = (*search.outermost, *search.near_ends)
         if text.evidence_file is not None:
             pieces = list(text.evidence_file.evidence())
@@ -72,16 +80,8 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
                 status, reason = "empty", "it has no death, or its worker may still run"
             if failure := failure_in([*pieces, *searched.gaps], part.file.url):
                 status, reason = "failed", failure
-        elif search.problem:
-            status, reason = "failed", search.problem
-        elif not text.is_read_elsewhere and search.end is None:
-            status, reason = "empty", "there is nothing in it"
-        elif not text.is_read_elsewhere and not found and not part.first_byte:
-            status, reason = "not-a-log", "nothing in its text is recognized"
-        elif search.dropped_messages or search.dropped_ends:
-            ends = f"{search.dropped_ends:,} reports of ends and " if search.dropped_ends else ""
-            what = f"of {ends}{search.dropped_messages:,} messages near ends"
-            reason = f"{what} only the first and the last are kept"
+        elif not text.is_read_elsewhere:
+            status, reason = search.status(is_first=not part.first_byte)
     if isinstance(reading.problem, NotALogError):
         status, reason = "not-a-log", str(reading.problem)
     elif reading.problem is not None:
@@ -160,12 +160,7 @@ def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterat
     """
     held, base, own, end = bytearray(), max(0, first - OVERLAP), first, inf
     newlines: int | None = None
-    pieces = iter(blocks)
-    while True:
-        with guarded("reading a block") as reading:
-            place, data = next(pieces, (-1, b""))
-        if reading.problem is not None or place < 0:
-            break
+    for place, data in blocks:
         if not data:  # the rest is overlap
             end = place
         held += data
@@ -182,8 +177,6 @@ def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterat
     if stop > own and newlines is not None:
         is_whole = base == own == 0 and end == inf
         yield Segment(base, own, stop, bytes(held), newlines, is_whole)
-    if reading.problem is not None:  # what was read before it counts
-        raise reading.problem
 
 
 #: The first and the last of each kind of message that are kept; near ends of processes, all are kept.
@@ -215,7 +208,6 @@ class TextSearch:
         #: Messages near ends, and reports of ends, of which only the first and the last are kept.
         self.dropped_messages = 0
         self.dropped_ends = 0
-        self._raised: Exception | None = None
         self._last_two: list[Segment] = []
         self._ends = 0
         self._kept_ends = 0
@@ -226,7 +218,7 @@ class TextSearch:
         self._looked_to = 0
 
     def run(self, segments: Iterable[Segment]) -> None:
-        """Search all segments; what was read before an exception of reading is searched before that is raised."""
+        """Search all segments."""
         read = self._read(segments)
         first, second = next(read, None), next(read, None)
         if first is not None and second is not None:
@@ -235,20 +227,30 @@ class TextSearch:
             found = self._all_in(first)
             has_end = any(each.role in END_ROLES for each in found)
             self.outermost, self.near_ends = ([], found) if has_end else (outermost_of(found), [])
-        if self._raised is not None:
-            raise self._raised
+
+    def status(self, *, is_first: bool) -> tuple[InputStatus, str]:
+        """Return how the search ended, and why the text was not searched, or is not kept, completely."""
+        if self.problem:
+            return "failed", self.problem
+        if self.end is None:
+            return "empty", "there is nothing in it"
+        if is_first and not self.outermost and not self.near_ends:
+            return "not-a-log", "nothing in its text is recognized"
+        if not self.dropped_messages and not self.dropped_ends:
+            return "done", ""
+        ends = f"{self.dropped_ends:,} reports of ends and " if self.dropped_ends else ""
+        what = f"of {ends}{self.dropped_messages:,} messages near ends"
+        return "done", f"{what} only the first and the last are kept"
 
     def _read(self, segments: Iterable[Segment]) -> Iterator[Segment]:
-        with guarded("reading segments") as reading:
-            for segment in segments:
-                own = (segment.first - segment.base, segment.end - segment.base)
-                self.newlines += segment.data.count(b"\n", *own)
-                if segment.first < VERSIONS_WITHIN:
-                    behind = min(segment.end, VERSIONS_WITHIN) - segment.base
-                    self.versions = self.versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
-                self.end = segment.end
-                yield segment
-        self._raised = reading.problem
+        for segment in segments:
+            own = (segment.first - segment.base, segment.end - segment.base)
+            self.newlines += segment.data.count(b"\n", *own)
+            if segment.first < VERSIONS_WITHIN:
+                behind = min(segment.end, VERSIONS_WITHIN) - segment.base
+                self.versions = self.versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
+            self.end = segment.end
+            yield segment
 
     def _search_long(self, first: Segment, segments: Iterable[Segment]) -> None:
         work, recognition = SearchWork(), Recognition()

@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
-#: Undoes the changes of a function.
-Undo = Callable[[], object]
 
-
-def attach(scheduler: Scheduler) -> Undo | None:
+def attach(scheduler: Scheduler) -> Callable[[], object] | None:
     """Show the deaths, from the scheduler's event loop; returns what undoes it, or None without a web server."""
     web: object = getattr(scheduler, "http_application", None)
     ask = getattr(scheduler, "handlers", {}).get(HANDLER)
