@@ -143,10 +143,7 @@ def victim_name(identity: Identity) -> str:
 
 
 def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
-    """Whether it was requested: a rule may know that even if the scheduler does not.
-
-    A stop by the platform (SIGTERM from outside) is not the user's request.
-    """
+    """Whether it was requested, by a rule too; a stop by the platform (SIGTERM from outside) is not."""
     if death.stop_requested:
         return True
     cause = book.cause(death.cause) if death.cause is not None else None

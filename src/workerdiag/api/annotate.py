@@ -92,10 +92,9 @@ async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> D
 
 
 def add_note(exc: BaseException, diagnosis: Diagnosis, *, is_of_cluster: bool = False) -> None:
-    """Add the diagnosis to *exc* once, if anything died or may have. It replaces a note without an answer.
+    """Add the diagnosis to *exc* once, and store it there, if anything died or may have, or it *is_of_cluster*.
 
-    An error *is_of_cluster* gets its note where nothing died, too. The diagnosis is also stored in the exception
-    (`remembered`).
+    It replaces a note without an answer.
     """
     from workerdiag.rendering.text import render_note
 

@@ -270,10 +270,7 @@ class Answers:
         self._turn = asyncio.Lock()
 
     async def ask(self, exc: BaseException | None, until_s: float) -> Diagnosis:
-        """Return the diagnosis of *exc*, or of a standstill, by *until_s* on the clock of the loop.
-
-        Raises TimeoutError if there is no time, or more time might have helped.
-        """
+        """Return the diagnosis by *until_s*, the loop's time; raises TimeoutError if more time might help."""
         from workerdiag.api.warm_up import import_all, yielding
 
         async with self._turn:

@@ -70,10 +70,7 @@ def cancel_reasons(exc: BaseException) -> set[object]:
 
 
 def is_missing_on_workers_only(exc: object) -> bool:
-    """Whether a task lacked a module, or a name in one, that this process has.
-
-    Nothing is imported for it. A name is only looked for in a module that is imported here already.
-    """
+    """Whether a task lacked a module, or a name in one, that this process has. Nothing is imported for it."""
     if not isinstance(exc, ImportError) or not isinstance(exc.name, str):
         return False
     if isinstance(exc, ModuleNotFoundError):

@@ -113,10 +113,7 @@ def read_arguments(
     rulebook: object = None,
     timeout: object = None,
 ) -> ExplainArguments:
-    """Check the types of all arguments, and turn *logs* and *sources* into lists.
-
-    Raises TypeError for a wrong type, and for a *timeout* that is written with a minus.
-    """
+    """Check the types of all arguments, and turn *logs* and *sources* into lists; raises TypeError."""
     if exc is not None and not isinstance(exc, BaseException):
         hint = '; give logs as explain(logs=["worker.log"])' if isinstance(exc, str | os.PathLike) else ""
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}{hint}")
@@ -143,10 +140,7 @@ def read_arguments(
 
 
 def parse_timeout(timeout: object) -> float:
-    """Return a timeout in seconds, from a number or a duration of Dask; None means the setting.
-
-    Raises TypeError for anything else, and for text or a whole number below zero; the rest of a deadline may be.
-    """
+    """Return a timeout in seconds, None being the setting; raises TypeError, also for text with a minus."""
     if timeout is None:
         return seconds("explain.timeout")
     if not isinstance(timeout, str | int | float):

@@ -133,10 +133,7 @@ class NotedCalls:
         return self.call(run, is_asynchronous=bool(asynchronous), is_wait=is_wait)
 
     def call(self, run: Callable[[], Any], *, is_asynchronous: bool, is_wait: bool = True) -> Any:
-        """Return what *run* returns, and add the answer to what it raises, or its awaitable.
-
-        Its time-outs are told only if it *is_wait* for work or workers.
-        """
+        """Return what *run* returns, and add the answer to what it raises, time-outs only if it *is_wait*."""
         began_s = time.monotonic() if is_wait else None
         if is_asynchronous:
             result = run()

@@ -204,11 +204,9 @@ def gap_text(gap: Gap) -> str:
 def status_line(
     doing: str, *, limit_s: float | None = None, to: TextIO | None = None, first_s: float = _FIRST_S
 ) -> Iterator[Callable[[], None]]:
-    """Show on a terminal what takes so long, with the seconds that passed, until the end.
+    """Show on a terminal what takes so long, for how many seconds, and *limit_s*, when it ends in any case.
 
-    Nothing is written where standard error is no terminal or cannot erase a line. The line shows after
-    *first_s* seconds; *limit_s* is when the work ends in any case. Yields what erases the line, for whoever
-    prints something in between.
+    Yields what erases the line, for whoever prints something in between. Nothing is written elsewhere.
     """
     stream = to or sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":

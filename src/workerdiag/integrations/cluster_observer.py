@@ -186,8 +186,7 @@ class Removals:
     def take_new(self, entries: Sequence[tuple[float, object]]) -> list[str]:
         """Return the workers whose removal is new, was not announced, and is part of no restart or retirement.
 
-        Many suites restart their cluster for each test, so that these are told apart here. Other requested
-        stops can only be judged by all evidence.
+        Suites restart their clusters for each test. Other requested stops can only be judged by all evidence.
         """
         events = [(when, message) for when, message in entries if isinstance(message, Mapping)]
         ordered = {worker for _, message in events for worker in _ordered(message)}

@@ -38,17 +38,11 @@ def diagnose(
     client: Client | None = None,
     timeout_s: float | None = None,
 ) -> Diagnosis | None:
-    """Return why workers died, if *exc* came from Dask; else None.
+    """Return why workers died, if *exc*, or an exception linked to it, came from Dask; else None.
 
     The diagnosis that `annotate`, `auto` or `explaining` made while the cluster existed comes first.
-    Otherwise the scheduler is queried: the one at *scheduler*, that of the current client, or that of Dask's
-    setting ``scheduler-address``.
-
-    Args:
-        exc: The exception; its causes, contexts and members count too.
-        scheduler: Address of the scheduler.
-        client: A synchronous client to use instead.
-        timeout_s: Seconds in total; None: the setting ``workerdiag.explain.timeout``.
+    Otherwise the scheduler is queried: of a synchronous *client*, at *scheduler*, that of the current client, or
+    that of Dask's setting ``scheduler-address``.
     """
     known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
     if known is None and not is_from_dask(exc):
@@ -145,14 +139,9 @@ _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False
 def diagnose_in_passing(
     exc: BaseException, scheduler: str | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> Diagnosis | None:
-    """Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
+    """Return what `diagnose` does, if that takes no longer than *timeout_s*; else None. Never raises.
 
     Within a running event loop the answer is the one that `annotate`, `auto` or `explaining` found.
-
-    Args:
-        exc: The exception; its causes, contexts and members count too.
-        scheduler: Address of the scheduler, as for `diagnose`.
-        timeout_s: Seconds in total.
     """
     with guarded("answering in passing"):
         return None if _IS_ASKING.get() else _answer(exc, scheduler, timeout_s)

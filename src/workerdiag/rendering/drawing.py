@@ -137,10 +137,7 @@ def offset_text(seconds: float) -> str:
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
-    """The points that a line shows: the first, least, most and last in each column of pixels.
-
-    Points are a place from 0 to 1 and a value, in the order of places.
-    """
+    """The points (place from 0 to 1, value) that a line shows: first, least, most and last in each column."""
     if len(points) <= 2 * columns:
         return list(points)
     kept = []
@@ -234,13 +231,9 @@ class Plot:
 def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
     """The lines, those that end a process first."""
     worker, group = limits.worker_bytes, limits.group_bytes
-    if worker and worker == group:
-        yield Limit(label="worker and group limit", size_bytes=worker, kind="hard")
-    else:
-        if group:
-            yield Limit(label="group limit", size_bytes=group, kind="hard")
-        if worker:
-            yield Limit(label="limit", size_bytes=worker, kind="hard")
+    is_one = worker == group
+    sizes = [("worker and group limit", worker)] if is_one else [("group limit", group), ("limit", worker)]
+    yield from (Limit(label=label, size_bytes=size, kind="hard") for label, size in sizes if size)
     shares = (
         ("terminate", limits.terminate_fraction, "hard"),
         ("pause", limits.pause_fraction, "soft"),

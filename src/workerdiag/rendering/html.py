@@ -37,12 +37,10 @@ _COMMENT = re.compile(r"((?<! ) {2,}# [^\n]*\n?)")
 
 
 def render_html(findings: Findings, *, page: bool = False, folded: bool = False) -> str:
-    """The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
+    """The findings as one page, or as one ``<div>``, *folded* for notebooks, with its style: nothing is loaded.
 
-    The ``<div>`` has no script and takes the colours of what is around it. The page is whole without its
-    script, which adds buttons to copy commands and lays out what is below the screen after the first picture.
-    The text is ASCII, so it shows the same in any encoding. *folded* folds all sections behind the answer, as
-    in notebooks.
+    The ``<div>`` has no script and takes the colours of what is around it. The page is whole without its script.
+    The text is ASCII, so it shows the same in any encoding.
     """
     findings = printable_object(findings)
     return _rendered(_content(findings), page=page, folded=folded)

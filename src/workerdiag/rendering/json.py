@@ -43,11 +43,7 @@ def document_schema(cls: type, *, title: str, number: int) -> Schema:
 
 
 def add_definition(cls: type, definitions: Schema, *, all_required: bool = True) -> Schema:
-    """A reference to an attrs class, which is put into *definitions* with all classes that it refers to.
-
-    Attributes may be texts, numbers, booleans, None, tuples or mappings of one kind, attrs classes, or unions
-    of these. With *all_required* keys with a default must be there too.
-    """
+    """A reference to an attrs class, put into *definitions* with all to which it refers."""
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}  # holds the place while the class refers to itself
         hints = get_type_hints(cls)
@@ -119,11 +115,7 @@ def to_json(findings: Findings) -> str:
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """The arguments that construct the findings which `to_json` wrote.
-
-    Raises BadReportError, which says where, if the text is not JSON, of another schema number, or lacks keys,
-    has unknown ones or values of wrong types.
-    """
+    """The arguments of the findings that `to_json` wrote; raises BadReportError, which says where it is wrong."""
     content = _parse_object(text)
     found = content.pop("schema", None)
     if found != JSON_SCHEMA or isinstance(found, bool):

@@ -38,11 +38,7 @@ class TrustedMarkdown(str):
 
 
 def render_markdown(findings: Findings) -> str:
-    """The findings as Markdown, with headings of the third level.
-
-    Text that others wrote cannot become a link, HTML, a mention or a reference: log lines
-    stand in fences longer than any within them, the rest is escaped.
-    """
+    """The findings as Markdown, with headings of the third level; what others wrote is fenced or escaped."""
     template = _markdown_environment().get_template("report.md.j2")
     memory = memory_lines(printable_object(findings))
     return template.render(report=outline(findings), memory=memory).strip() + "\n"

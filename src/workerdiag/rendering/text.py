@@ -149,12 +149,10 @@ def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
 def render_text(
     findings: Findings, *, width: int = 80, color: bool = False, full: bool = True, whole_by: str = WHOLE_BY
 ) -> str:
-    """The findings as lines of at most *width* columns (at least 40), without a line end at the end.
+    """The findings as lines of at most *width* columns, but for addresses, paths and lines to be typed.
 
-    Only addresses, paths and lines to be typed may be longer, as breaking them would spoil them. Everything
-    that others wrote is stripped of what a terminal acts upon. With *color* labels are bold and the answer is
-    coloured. Unless *full*, a report longer than a screen is cut to its first screen, which says *whole_by*
-    what to get the rest.
+    What others wrote is stripped of what a terminal acts upon. Unless *full*, a report longer than a screen is cut
+    to its first screen, which says *whole_by* what to get the rest.
     """
     whole = render_outline(outline(findings), width=width, color=color)
     if full or whole.count("\n") < _SCREEN_LINES:

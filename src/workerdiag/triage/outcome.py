@@ -148,10 +148,7 @@ def pack(
     near_ends: Iterable[Match] = (),
     pieces: Iterable[Evidence] = (),
 ) -> bytes:
-    """Pack the outcome as a line of JSON, then what was found.
-
-    Of a text that is the first and last matches of each kind, and all near ends; of a container its evidence.
-    """
+    """Pack the outcome as a line of JSON, then what was found: matches of a text, evidence of a container."""
     head = json.dumps(row_converter(with_places=False).unstructure(outcome)).encode() + _BETWEEN
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
     found = [

@@ -45,12 +45,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
 
     Without *folders*, inputs that name the same scheduler at overlapping times belong to one run. An input
     that names no scheduler joins the run that shares a worker with it at that time, or the run of the file it
-    was rotated with. Any other input is a separate run.
-
-    Args:
-        outcomes: The outcomes of all parts.
-        folders: The beginning of paths or URLs, e.g. ``s3://logs/*/``, with ``*`` for a name between slashes.
-            Inputs for which ``*`` matches the same text belong to one run.
+    was rotated with. With it, such as ``s3://logs/*/``, those belong to one run for which ``*`` is the same text.
     """
     logs = _logs(outcomes)
     groups = _Groups(len(logs))

@@ -220,11 +220,7 @@ def ended(case: WatchedCase, now: float) -> Step:
 
 
 def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
-    """Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
-
-    *problem* says why it is blind: ``the scheduler has not answered for 2 minutes``. A *previous* blind case of
-    this cluster that is still open is returned unchanged, and there is nothing to say.
-    """
+    """Return the case, advanced to its notice, of a watcher that is blind; a *previous* open one stays."""
     if previous is not None and previous.is_open:
         return previous
     case = WatchedCase(
@@ -370,10 +366,7 @@ def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: Wat
 
 
 def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
-    """Return the number of multiples of its first incident that a case has reached in deaths and hosts.
-
-    That workers die again and again, and work is done twice, is one level more.
-    """
+    """Return the multiples of its first incident that a case has reached, of which a churn is one."""
     progress = case.progress
     worse = _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor)
     return worse + _powers(len(case.hosts), progress.first_host_count, settings.escalate_hosts) + case.is_churn

@@ -152,10 +152,7 @@ class Watcher:
         return self._progress.status()
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Stop watching within *timeout_s*: look once more, judge all deaths, and deliver what is due.
-
-        With a state file, the next watcher delivers the rest.
-        """
+        """Stop watching: look once more, judge all deaths, and deliver what is due; a state file keeps the rest."""
         self._close(timeout_s, is_worked_on=True)
 
     @property

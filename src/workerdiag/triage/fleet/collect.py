@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
 
-from attrs import asdict, define, evolve, field, frozen
+from attrs import asdict, define, evolve, field
 
 from workerdiag.errors import (
     StateFileError,
@@ -68,28 +68,11 @@ def blind_clusters(path: Path) -> tuple[tuple[str, str], ...]:
         return tuple((str(cluster), str(title or "")) for cluster, title in rows)
 
 
-@frozen
-class _Case:
-    key: str = ""
-    cause: str | None = None
-    probability: float = 0.0
-    blame: Verdict = "unknown"
-    #: Seconds lost by worker, as far as its last diagnosis has them.
-    costs: tuple[tuple[Identity, float], ...] = ()
-
-
-def _case(body: str | None) -> _Case:
-    if body is None:
-        return _Case()
-    said: dict[str, Any] = json.loads(body)
+def _case(body: str | None) -> dict[str, Any]:
+    """Return a case, and as ``costs`` the seconds lost by worker, as far as its last diagnosis has them."""
+    said: dict[str, Any] = json.loads(body or "{}")
     diagnosis = json.loads(said.get("diagnosis_json") or "{}")
-    return _Case(
-        key=said.get("key", ""),
-        cause=said.get("cause"),
-        probability=said.get("probability", 0.0),
-        blame=said["blame"] if said.get("blame") in get_args(Verdict) else "unknown",
-        costs=tuple(_costs(diagnosis.get("timeline", {}).get("histories", ()))),
-    )
+    return said | {"costs": tuple(_costs(diagnosis.get("timeline", {}).get("histories", ())))}
 
 
 def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, float]]:
@@ -102,15 +85,17 @@ def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, floa
             )
 
 
-def _row(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case) -> DeathRow:
-    who = Identity(**json.loads(identity))
+def _row(
+    id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: Mapping[str, Any]
+) -> DeathRow:
+    who, cause = Identity(**json.loads(identity)), case.get("cause")
     return DeathRow(
-        case=case.key or f"not judged: {id_}",
-        cause=case.cause,
-        family=case.cause.partition(".")[0] if case.cause is not None else None,
-        probability=case.probability,
-        outcome="explained" if case.cause is not None else "unknown",
-        blame=case.blame,
+        case=case.get("key") or f"not judged: {id_}",
+        cause=cause,
+        family=cause.partition(".")[0] if cause is not None else None,
+        probability=case.get("probability", 0.0),
+        outcome="explained" if cause is not None else "unknown",
+        blame=case["blame"] if case.get("blame") in get_args(Verdict) else "unknown",
         stop_requested=bool(is_expected),
         host=who.host,
         worker=who.worker,
@@ -120,7 +105,7 @@ def _row(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, 
         died_at=float(at),
         scheduler=cluster,
         run=cluster,
-        lost_compute_s=next((cost_s for worker, cost_s in case.costs if worker.same_process(who)), None),
+        lost_compute_s=next((cost_s for worker, cost_s in case["costs"] if worker.same_process(who)), None),
         url=f"{WATCHED}{id_}",
         offset=0,
         knowledge="",

@@ -105,10 +105,7 @@ def _begin_of(when: float, period: Period) -> str:
 def cause_shares(
     losses: Sequence[JointLoss], titles: Mapping[str, str], half_at: float | None, period: Period
 ) -> tuple[CauseShare, ...]:
-    """Return the causes of the deaths, most deaths first; unknown causes come last.
-
-    *titles* has the titles of causes by id; *half_at* is the middle of the time that the tables cover.
-    """
+    """Return the causes of the deaths, with their *titles* by id, most deaths first; unknown causes come last."""
     deaths: dict[str | None, list[DeathRow]] = {}
     loss_counts: Counter[str | None] = Counter()
     for loss in losses:
@@ -202,10 +199,7 @@ def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:
 
 
 def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
-    """Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
-
-    A death without a time is a separate loss.
-    """
+    """Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first."""
     groups: dict[tuple[str, str], list[DeathRow]] = {}
     for each in deaths:
         groups.setdefault((each.run, each.case), []).append(each)

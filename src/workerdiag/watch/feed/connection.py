@@ -153,10 +153,7 @@ def _configured_refusal() -> str:
 
 
 class Connection:
-    """A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`.
-
-    *connection_args* are those of ``distributed.comm.connect``; *cluster* is the cluster object of this process.
-    """
+    """A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`."""
 
     #: It is only used within its event loop.
     asynchronous = True

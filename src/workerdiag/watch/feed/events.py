@@ -105,10 +105,7 @@ _COUNTED, _TIMED = "events", "times"
 def removed_worker(
     when: float, close_reason: str | None, who: tuple[object, object, object] | None, message: Reply
 ) -> WatchedDeath:
-    """Return the death of a removal in the scheduler's events, which is its only evidence.
-
-    Why the worker closes is in its own words; *who* are its process, nanny and name. None: not known.
-    """
+    """Return the death of a removal in the scheduler's events; *who* are its process, nanny and name, if known."""
     worker = str(message.get("worker"))
     announced = bool(message.get("expected"))
     pid, nanny, name = who or (None, None, None)
@@ -313,9 +310,8 @@ class PerishableEvidence:
     ) -> tuple[WatchedDeath, ...]:
         """Return the *deaths*, and earlier ones that waited, with what the scheduler and nannies still have.
 
-        A dozen is asked about at a time, which takes seconds; the others are returned again when their evidence
-        is known. Nothing is asked about expected ones. Without *known_events*, the scheduler is asked for its
-        events of ``all``.
+        A dozen unexpected ones is asked about at a time, which takes seconds; the others are returned again when
+        their evidence is known. Without *known_events*, the scheduler is asked for its events of ``all``.
         """
         for each in deaths:
             if not each.is_expected and each.id not in self._kept and len(self._waiting) < _MAX_WAITING:

@@ -1,7 +1,4 @@
-"""Prometheus' Alertmanager by its API v2: a case is an alert, which fires until it is resolved.
-
-Routing, silences, grouping in time, repeats and receivers are what Alertmanager is configured to do.
-"""
+"""Prometheus' Alertmanager by its API v2: a case is an alert, which fires until it is resolved."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self, assert_never
+from typing import TYPE_CHECKING, Any, Self
 
 from attrs import field, frozen
 
@@ -24,11 +24,21 @@ from workerdiag.watch.sinks.base import (
 )
 
 if TYPE_CHECKING:
-    from apprise import Apprise, NotifyType
+    from apprise import Apprise
 
 _URL_REMEDY = "see https://github.com/caronc/apprise/wiki for the URL of each service"
 #: What wakes people in one service or another, if it stands in a text.
 _MENTION = re.compile(r"@(?=[\w{])|<(?=[@!#])")
+#: How Apprise marks a notice.
+_TYPES: Mapping[NoticeReason, str] = {
+    "new": "failure",
+    "recurring": "failure",
+    "escalating": "failure",
+    "changed": "warning",
+    "blind": "warning",
+    "resolved": "success",
+    "ended": "info",
+}
 #: Parts of a URL between these may be tokens.
 _BETWEEN = re.compile(r"[/@:?&=]+")
 
@@ -83,7 +93,7 @@ class AppriseSink:
             result = service.notify(
                 title=without_mentions(notice.title),
                 body=without_mentions(notice.text.partition("\n")[2]),
-                notify_type=_type_of(notice.reason),
+                notify_type=_TYPES[notice.reason],
                 body_format="text",
             )
         if result:
@@ -99,22 +109,6 @@ class AppriseSink:
 def without_mentions(text: str) -> str:
     """The text in which nobody is mentioned: after ``@``, and in ``<!channel>``, stands a character of no width."""
     return _MENTION.sub(lambda found: f"{found[0]}\N{ZERO WIDTH SPACE}", text)
-
-
-def _type_of(reason: NoticeReason) -> NotifyType:
-    from apprise import NotifyType
-
-    match reason:
-        case "new" | "recurring" | "escalating":
-            return NotifyType.FAILURE
-        case "changed" | "blind":
-            return NotifyType.WARNING
-        case "resolved":
-            return NotifyType.SUCCESS
-        case "ended":
-            return NotifyType.INFO
-        case _:
-            assert_never(reason)
 
 
 class _Warnings(logging.Filter):

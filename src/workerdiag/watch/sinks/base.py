@@ -159,10 +159,7 @@ def name_field(sink: str, name_of: Callable[[Any], str]) -> str:
 
 
 def sink_name(kind: str, address: object, place: str = "") -> str:
-    """``webhook:bots.example.org/3f9a1c``: the same after a restart, different for different addresses.
-
-    The query is left out: that is where tokens stand that change. *place* stands for the host.
-    """
+    """``webhook:bots.example.org/3f9a1c``: the same after a restart, and with another token in the query."""
     text = str(address).partition("?")[0]
     digest = hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:6]
     return f"{kind}:{place or host_of(text)}/{digest}"

@@ -117,11 +117,7 @@ def _key_of(secret: str) -> bytes:
 
 
 def delivery_json(delivery: Delivery) -> Mapping[str, object]:
-    """The body of a webhook: the same in every attempt.
-
-    ``notice`` has the fields of `WatchedCase`, and ``diagnosis`` what `Diagnosis.to_dict` gives, or null if there
-    is none or it is too long.
-    """
+    """The body of a webhook, with the fields of `WatchedCase` and, unless it is too long, `Diagnosis.to_dict`."""
     return {
         "schema": SCHEMA,
         "type": "workerdiag.notice",
