@@ -35,8 +35,8 @@ from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
+    from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.api.explain import Answer
-    from workerdiag.model.diagnosis import Findings
 
 
 def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
@@ -184,25 +184,19 @@ def _answer(
         return answer(evolve(arguments, stream=stream))
 
 
-def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
+def _render(diagnosis: Diagnosis, form: ReportFormat, *, full: bool) -> str:
     match form:
         case "json":
-            from workerdiag.rendering.json import to_json
-
-            return to_json(findings)
+            return diagnosis.to_json()
         case "markdown":
-            from workerdiag.rendering.markdown import render_markdown
-
-            return render_markdown(findings).rstrip("\n")
+            return diagnosis.to_markdown().rstrip("\n")
         case "html":
-            from workerdiag.rendering.html import render_html
-
-            return render_html(findings, page=True)
+            return diagnosis.to_html()
         case "text":
             from workerdiag.rendering.text import render_text
 
             again = "the same command with --full"
-            return render_text(findings, width=text_width(), color=is_colored(), full=full, whole_by=again)
+            return render_text(diagnosis, width=text_width(), color=is_colored(), full=full, whole_by=again)
         case _:
             assert_never(form)
 

@@ -138,7 +138,7 @@ def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Ro
     form = _form_of(target)
     plain = [_plain_row(row) for row in sorted(rows, key=lambda row: row.order)]
     try:
-        write_whole(target, form.encode(target, kind, plain))
+        write_whole(target, _ENCODERS[form](target, kind, plain))
     except OSError as problem:
         raise TableError(str(target), error_text(problem), folder_remedy(problem)) from problem
     return target
@@ -160,7 +160,7 @@ def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[D
     source = Path(path)
     form = _form_of(source)
     with _naming_errors(source):
-        names, rows = form.decode(source, source.read_bytes())
+        names, rows = _DECODERS[form](source, source.read_bytes())
         kind = next((each for each in (DeathRow, InputRow) if _required(each) <= names), None)
         if names and kind is None:
             raise ValueError("its columns are not those of a triage table")
@@ -192,10 +192,10 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _form_of(path: Path) -> Form:
+def _form_of(path: Path) -> TableFormat:
     for name in TABLE_FORMATS:
         if path.suffix.lower() == f".{name}":
-            return FORMS[name]
+            return name
     raise TableError(str(path), "its extension is not known", "use .parquet, .csv or .jsonl")
 
 
@@ -258,15 +258,6 @@ _READ_CELL: Final[Mapping[type, Callable[[str], object]]] = {
 RowKind = type[DeathRow | InputRow]
 #: Returns the cells of one row of that kind. An exception concerns only that row.
 ReadRow = Callable[[RowKind], object]
-
-
-@frozen(kw_only=True)
-class Form:
-    """Functions that convert rows to the content of a file, and back. Each gets the path for its error messages."""
-
-    encode: Callable[[Path, RowKind, list[dict[str, object]]], bytes]
-    #: Returns the names of the columns, if there are any, and what reads the rows.
-    decode: Callable[[Path, bytes], tuple[set[str], Iterable[ReadRow]]]
 
 
 def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
@@ -392,11 +383,10 @@ def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
     return pa, parquet
 
 
-FORMS: Final[Mapping[TableFormat, Form]] = {
-    "parquet": Form(encode=_to_parquet, decode=_from_parquet),
-    "csv": Form(encode=_to_csv, decode=_from_csv),
-    "jsonl": Form(encode=_to_json_lines, decode=_from_json_lines),
-}
+#: What makes a file's content of rows, and returns from it the names of columns and what reads the rows. Each gets
+#: the path for its error messages.
+_ENCODERS: Final = {"parquet": _to_parquet, "csv": _to_csv, "jsonl": _to_json_lines}
+_DECODERS: Final = {"parquet": _from_parquet, "csv": _from_csv, "jsonl": _from_json_lines}
 
 
 def check_form(form: str) -> None:

@@ -209,7 +209,7 @@ class WatchLoop:
     async def _read_last(self) -> None:
         """Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before."""
         problem = await self._read_journal(self._unread or self._cursor)
-        is_missed = self._unread is not None or self._blindness.has_lost("scheduler")
+        is_missed = self._unread is not None or "scheduler" in self._blindness.obstacles
         self._end_reading(problem if is_missed else "")
 
     async def _read_journal(self, cursor: Cursor | None) -> str:
@@ -295,32 +295,28 @@ class Blindness:
     #: Minimum duration of an obstacle, in seconds: a restart of the scheduler does not count.
     patience_s: float
     #: Since when each is there, and what it is.
-    _obstacles: dict[Obstacle, tuple[float, str]] = field(factory=dict, init=False)
+    obstacles: dict[Obstacle, tuple[float, str]] = field(factory=dict, init=False)
 
     def lost(self, obstacle: Obstacle, since: float, problem: str) -> None:
         """Note an obstacle. A known one keeps its start and gets the new wording."""
-        self._obstacles[obstacle] = (self._obstacles.get(obstacle, (since, ""))[0], problem)
+        self.obstacles[obstacle] = (self.obstacles.get(obstacle, (since, ""))[0], problem)
 
     def missed(self, now: float, problem: str) -> None:
         """Note deaths that nobody will read. This counts for the minimum duration."""
-        known = self._obstacles.pop("overrun", None)
+        known = self.obstacles.pop("overrun", None)
         self.lost("overrun", now, f"{known[1]}; then {problem}"[:300] if known else problem)
 
     def regained(self, obstacle: Obstacle) -> None:
         """Note that an obstacle is removed."""
-        self._obstacles.pop(obstacle, None)
-
-    def has_lost(self, obstacle: Obstacle) -> bool:
-        """Whether there is an obstacle, even for a short time."""
-        return obstacle in self._obstacles
+        self.obstacles.pop(obstacle, None)
 
     def problem(self, now: float) -> str | None:
         """Return why the watcher is blind; None if it sees."""
-        if (past := self._obstacles.get("overrun")) is not None and now - past[0] >= self.patience_s:
-            del self._obstacles["overrun"]
+        if (past := self.obstacles.get("overrun")) is not None and now - past[0] >= self.patience_s:
+            del self.obstacles["overrun"]
         problems = [
             problem
-            for obstacle, (since, problem) in self._obstacles.items()
+            for obstacle, (since, problem) in self.obstacles.items()
             if obstacle != "scheduler" or now - since >= self.patience_s
         ]
         return "; ".join(problems) or None

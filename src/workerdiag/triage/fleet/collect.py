@@ -85,9 +85,7 @@ def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, floa
             )
 
 
-def _row(
-    id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: Mapping[str, Any]
-) -> DeathRow:
+def _row(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: dict[str, Any]) -> DeathRow:
     who, cause = Identity(**json.loads(identity)), case.get("cause")
     return DeathRow(
         case=case.get("key") or f"not judged: {id_}",

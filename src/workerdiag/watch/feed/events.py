@@ -161,13 +161,8 @@ class EventReader:
         is_short = not self.perishable.is_behind and all(each.is_expected for each in deaths)
         if is_short or not self._can_look:
             return await asking, None
-        request: LookRequest = {
-            "since": reply["position"],
-            "scheduler_id": reply["scheduler_id"],
-            "wait_s": LISTEN_S,
-            "most": 0,
-            "lookback_s": None,
-        }
+        at, id_ = reply["position"], reply["scheduler_id"]
+        request = LookRequest(since=at, scheduler_id=id_, wait_s=LISTEN_S, most=0, lookback_s=None)
         ask: Method = getattr(self._client.scheduler, LOOK)
         return await with_farewell(asking, ask(wanted=request))
 
