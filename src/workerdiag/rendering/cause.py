@@ -22,9 +22,6 @@ from workerdiag.rendering.outline import Item, Outline, Section, labelled_notes
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable, printable_object
 
-#: Longer patterns are cut; `workerdiag knowledge export` has them in full.
-_MAX_CHARACTERS = 120
-
 _ENDS: Mapping[CauseEnd, str] = {
     "stopped": "The worker was asked to stop.",
     "raised": "The worker gave up with an error.",
@@ -105,13 +102,10 @@ def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
         value = getattr(sign, part.name)
         if part.name in ("name", "grade", "fact", "seen", "lookalikes") or not value:
             continue
-        if isinstance(value, tuple):
-            value_text = ", ".join(map(str, value))
-        elif isinstance(value, Mapping):
-            value_text = ", ".join(f"{key} {wanted}" for key, wanted in value.items())
-        else:
-            value_text = str(value)
-        yield part.name.replace("_", " "), clip(one_line(printable(value_text)), _MAX_CHARACTERS)
+        if isinstance(value, Mapping):
+            value = tuple(f"{key} {wanted}" for key, wanted in value.items())
+        text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        yield part.name.replace("_", " "), clip(one_line(printable(text)), 120)
 
 
 def _mitigation_items(cause: Cause) -> Iterator[Item]:

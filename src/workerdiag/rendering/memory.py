@@ -89,22 +89,14 @@ def account_figure(account: MemoryAccount | None) -> Figure | None:
     text = f"{format_bytes(rows[-1][1])} needed, the limit is {format_bytes(limit)}"
     height = _ROW_PX * len(rows)
     at_limit = percent(limit / most)
-    drawn = [
-        each
-        for number, (name, size) in enumerate(rows)
-        for each in (
+    drawn: list[Markup] = []
+    for number, (name, size) in enumerate(rows):
+        y, class_ = number * _ROW_PX + 20, f"wd-chance wd-{'top' if name == 'in all' else 'other'}"
+        drawn += (
             element("text", f"{name}: {format_bytes(size)}", x=0, y=number * _ROW_PX + _TEXT_PX),
-            element("rect", y=number * _ROW_PX + 20, width="100%", height=_PART_PX, rx=2, class_="wd-track"),
-            element(
-                "rect",
-                y=number * _ROW_PX + 20,
-                width=percent(size / most),
-                height=_PART_PX,
-                rx=2,
-                class_=f"wd-chance wd-{'top' if name == 'in all' else 'other'}",
-            ),
+            element("rect", y=y, width="100%", height=_PART_PX, rx=2, class_="wd-track"),
+            element("rect", y=y, width=percent(size / most), height=_PART_PX, rx=2, class_=class_),
         )
-    ]
     drawn.append(element("line", x1=at_limit, x2=at_limit, y1=0, y2=height, class_="wd-limit wd-hard"))
     return Figure(
         title="What filled the limit",
@@ -189,12 +181,9 @@ def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
 def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
     """The first death whose memory is known without a time."""
     for death in [each for each in findings.deaths if each.rss_bytes][:1]:
-        yield ProcessHistory(
-            identity=death.identity,
-            samples=(MemorySample(at=death.when or 0.0, process_bytes=death.rss_bytes),),
-            limits=MemoryLimits(worker_bytes=death.limit_bytes),
-            when=death.when,
-        )
+        samples = (MemorySample(at=death.when or 0.0, process_bytes=death.rss_bytes),)
+        limits = MemoryLimits(worker_bytes=death.limit_bytes)
+        yield ProcessHistory(identity=death.identity, samples=samples, limits=limits, when=death.when)
 
 
 def _values(sample: MemorySample) -> list[int]:
@@ -217,10 +206,8 @@ def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) 
 def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course: bool) -> Iterator[str]:
     last, when = samples[-1], known.when
     if not known.recorded:
-        yield (
-            "The values are from logs, events and heartbeats. The flight recorder samples each second: "
-            "`workerdiag.install(client)`."
-        )
+        sampled = "The flight recorder samples each second: `workerdiag.install(client)`."
+        yield f"The values are from logs, events and heartbeats. {sampled}"
     elif when is not None and when - last.at >= 0.3:  # a sample is missing
         ago = offset_text(when - last.at).lstrip("+")
         yield f"The last sample was taken {ago} before the end; what came after it is not drawn."

@@ -304,30 +304,24 @@ class EvidenceFile:
         """
         match self.kind:
             case "bundle":
-                yield from self._bundle()
+                from workerdiag.bundle.bundle_file import bundle_evidence
+
+                pieces = bundle_evidence(self.url, self.data)
+                if pieces is None:
+                    raise NotALogError("it is a zip archive but not a death bundle")
+                yield from pieces
             case "box":
-                yield from self._box()
+                from workerdiag.recorder.delivery import death_message
+                from workerdiag.sources.recorder.source import death_evidence
+                from workerdiag.wire.recorded_death import RecordedDeath
+
+                report = death_message(self.url, self.data, self.fault)
+                if report is not None:
+                    yield from death_evidence([RecordedDeath.of(report)])
             case "records":
                 yield from self._records()
             case _:
                 assert_never(self.kind)
-
-    def _bundle(self) -> Iterator[Evidence]:
-        from workerdiag.bundle.bundle_file import bundle_evidence
-
-        pieces = bundle_evidence(self.url, self.data)
-        if pieces is None:
-            raise NotALogError("it is a zip archive but not a death bundle")
-        yield from pieces
-
-    def _box(self) -> Iterator[Evidence]:
-        from workerdiag.recorder.delivery import death_message
-        from workerdiag.sources.recorder.source import death_evidence
-        from workerdiag.wire.recorded_death import RecordedDeath
-
-        report = death_message(self.url, self.data, self.fault)
-        if report is not None:
-            yield from death_evidence([RecordedDeath.of(report)])
 
     def _records(self) -> Iterator[Evidence]:
         from workerdiag.sources.recorder.records import RecordParser
