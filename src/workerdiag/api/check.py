@@ -102,8 +102,7 @@ def _check(events: Sequence[Event], source: CapacitySource, deadline: Deadline) 
 
 
 def _deployment(events: Iterable[Event]) -> Deployment | None:
-    found = (as_deployment(each.fields.get("deployment")) for each in events)
-    return next((each for each in found if each), None)
+    return next(filter(None, (as_deployment(each.fields.get("deployment")) for each in events)), None)
 
 
 def _reason_rules(deadline: Deadline) -> Sequence[ReasonRule]:

@@ -20,8 +20,6 @@ logger = logging.getLogger("distributed.client.rescue")
 
 #: Starts a worker of so many bytes that brings these resources.
 AddWorker = Callable[[int, Mapping[str, float]], object]
-#: Seconds for a scheduler to say what a worker still holds.
-_ANSWER_S = 5.0
 
 
 def rescue(  # noqa: PLR0913  all but one have defaults
@@ -184,7 +182,7 @@ class Rescue:
         for name in list(self._added):
             address = internals.address_of_worker(cluster, name)
             if address is not None:
-                held = await asyncio.wait_for(self._client.scheduler.has_what(workers=[address]), _ANSWER_S)
+                held = await asyncio.wait_for(self._client.scheduler.has_what(workers=[address]), 5.0)
                 if held.get(address) and not move_results:
                     continue
             await internals.stop_worker(cluster, name)

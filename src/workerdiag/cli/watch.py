@@ -336,10 +336,8 @@ def _print(notice: WatchedCase, form: str) -> None:
 def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
     found = watcher.status()
     failures = [(each.doing, f"could not {each.doing}: {each.problem}") for each in found.notes]
-    for each in found.sinks:
-        if each.problem:
-            of_sink = "" if each.problem.startswith(each.name) else f"{each.name}: "
-            failures.append((each.name, f"{of_sink}{each.problem}"))
+    of_sinks = ((each.name, each.problem.removeprefix(f"{each.name}: ")) for each in found.sinks if each.problem)
+    failures += [(name, f"{name}: {problem}") for name, problem in of_sinks]
     for failure in failures:
         if failure not in warned:
             warned.add(failure)

@@ -17,11 +17,7 @@ from workerdiag.units import format_bytes, format_time
 
 #: GitHub takes 65,536 characters of an issue.
 MAX_CHARS = 60_000
-_MAX_DIAGNOSIS_CHARS = 40_000
-#: Texts are clipped to the first of these with which the diagnosis fits.
-_CLIPS = (1500, 300, 60)
 _MAX_ROWS = 60
-_MAX_VALUE_CHARS = 200
 
 
 @frozen(kw_only=True)
@@ -89,9 +85,9 @@ def _title(findings: Findings) -> str:
 
 
 def _diagnosis_markdown(findings: Findings) -> str:
-    for most in _CLIPS:
+    for most in (1500, 300, 60):  # characters of a text
         text = render_markdown(map_texts(partial(clip, most=most), findings))
-        if len(text) <= _MAX_DIAGNOSIS_CHARS:
+        if len(text) <= 40_000:
             return text
     return f"{escape(_safe_text(findings.summary))}\n\nThe full diagnosis is too long to show.\n"
 
@@ -133,4 +129,4 @@ def _name_value_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _safe_text(text: object) -> str:
-    return clip(one_line(printable(redact_text(str(text)))), _MAX_VALUE_CHARS)
+    return clip(one_line(printable(redact_text(str(text)))), 200)

@@ -289,7 +289,11 @@ def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
         )
     except subprocess.TimeoutExpired as problem:
         return _results_in(problem.stdout or b""), f"took more than {timeout_s:.0f} s"
-    return _results_in(ended.stdout), _end_of(ended)
+    if ended.returncode < 0:
+        name = signal_name(-ended.returncode) or "a signal"
+        return _results_in(ended.stdout), f"was killed by {name} ({-ended.returncode})"
+    last = error_text(ValueError(ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]))[:200]
+    return _results_in(ended.stdout), f"ended with status {ended.returncode}{last and f': {last}'}"
 
 
 def _results_in(printed: bytes) -> list[object]:
@@ -319,11 +323,3 @@ def serve() -> None:
                 sys.exit("MemoryError")
             output.write(pickle.dumps(result))
             output.flush()
-
-
-def _end_of(ended: subprocess.CompletedProcess[bytes]) -> str:
-    if ended.returncode < 0:
-        name = signal_name(-ended.returncode) or "a signal"
-        return f"was killed by {name} ({-ended.returncode})"
-    last = error_text(ValueError(ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]))[:200]
-    return f"ended with status {ended.returncode}" + (f": {last}" if last else "")

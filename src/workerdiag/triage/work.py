@@ -178,7 +178,10 @@ class TriageWork:
         if self.folders and run_of and not any(map(folder_pattern(self.folders).match, run_of)):
             notes.append(f"no input matches {self.folders}: each is judged as a separate cluster run")
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
-            notes.append(_dropped_note(dropped))
+            count, urls = sum(each.dropped_ends for each in dropped), sorted({each.row.url for each in dropped})
+            where = f"{urls[0]} and {len(urls) - 1} others" if urls[1:] else urls[0]
+            more = f"{count:,} more reports in {where} are left out"
+            notes.append(f"there are at least as many deaths as listed: {more}")
         inputs = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         return TriageResult(
             deaths=tuple(sorted(deaths, key=lambda row: row.order)),
@@ -245,13 +248,6 @@ def _part_share(job: Job) -> float:
     if part.end_byte is None and part.file.size_bytes is None:
         return 1.0
     return (10 if part.file.is_packed else 1) * part.expected_bytes / (8 * MIB)
-
-
-def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
-    reports = sum(each.dropped_ends for each in dropped)
-    urls = sorted({each.row.url for each in dropped})
-    where = f"{urls[0]} and {len(urls) - 1} others" if urls[1:] else urls[0]
-    return f"there are at least as many deaths as listed: {reports:,} more reports in {where} are left out"
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:

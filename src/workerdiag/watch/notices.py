@@ -44,7 +44,7 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 
 def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> WatchedCase:
     """Return the notice about *case*, which `workerdiag.watch.case` has advanced to this notice."""
-    sure = _certainty(case, reason)  # which is not cut
+    sure = _certainty(case)  # which is not cut
     return evolve(
         case,
         notice_id=notice_id(case),
@@ -105,13 +105,12 @@ def _blind_title(case: WatchedCase, reason: NoticeReason, cluster: str) -> str:
     return f"The watcher cannot see {cluster}: {case.what}"
 
 
-def _certainty(case: WatchedCase, reason: NoticeReason) -> str:
-    known = case.cause is not None and reason != "blind"
-    return f" ({format_percent(case.probability)})" if known else ""
+def _certainty(case: WatchedCase) -> str:
+    return f" ({format_percent(case.probability)})" if case.cause is not None else ""
 
 
 def _notice_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
-    yield f"{_title(case, reason)}{_certainty(case, reason)}"
+    yield f"{_title(case, reason)}{_certainty(case)}"
     if case.key == BLIND_KEY:
         yield from _blind_lines(case, reason, now)
     else:

@@ -225,13 +225,11 @@ class DeliveryTable:
 
     def next_due_at(self, sink: str) -> float | None:
         """Return when the next delivery of a sink is due; None if none waits."""
-        ((due_at,),) = self._file.run(_NEXT_DUE, [sink])
-        return cast("float | None", due_at)
+        return cast("float | None", self._file.run(_NEXT_DUE, [sink])[0][0])
 
     def paused_until(self, sink: str) -> float | None:
         """Return the end of the pause that the receiver of a sink asked for; None if there is none."""
-        ((due_at,),) = self._file.run(_PAUSED_UNTIL, (sink, _PAUSE))
-        return cast("float | None", due_at)
+        return cast("float | None", self._file.run(_PAUSED_UNTIL, (sink, _PAUSE))[0][0])
 
     def note_sent(self, id_: str, receipt: Mapping[str, str]) -> None:
         """Note that it was sent, with the receipt of the sink."""

@@ -261,7 +261,12 @@ def ids_of(victims: Iterable[DeadWorker]) -> tuple[str, ...]:
 def victim_of(death: RecordedDeath) -> DeadWorker:
     """Return the worker of a recorded death, with the memory in its box or its last heartbeat."""
     who, record, report = death.identity, death.record, death.report
-    points = _decimated(_memory(death))
+    box = report.box if report is not None else None
+    known = [(each.at, each.process_rss_bytes) for each in (box.samples if box is not None else ())]
+    if not known:
+        heartbeat = record.last_heartbeat if record is not None else Heartbeat()
+        known = [(heartbeat.at or death.time, heartbeat.rss_bytes)]
+    points = _decimated([(at, count) for at, count in known if count is not None])
     limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
     return DeadWorker(
         id=death.id,
@@ -275,15 +280,6 @@ def victim_of(death: RecordedDeath) -> DeadWorker:
             limit_bytes=next((each for each in limits if each), None),
         ),
     )
-
-
-def _memory(death: RecordedDeath) -> list[tuple[float, int]]:
-    box = death.report.box if death.report is not None else None
-    known = [(each.at, each.process_rss_bytes) for each in (box.samples if box is not None else ())]
-    if not known:
-        heartbeat = death.record.last_heartbeat if death.record is not None else Heartbeat()
-        known = [(heartbeat.at or death.time, heartbeat.rss_bytes)]
-    return [(at, count) for at, count in known if count is not None]
 
 
 def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
