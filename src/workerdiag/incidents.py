@@ -39,8 +39,6 @@ APPLICATION_ID: Final = 0x77646961
 SCHEMA_VERSION: Final = 1
 #: Key of the case that is open while the watcher is blind.
 BLIND_KEY: Final = "blind"
-#: Minimum probability for counting a stop as deliberate.
-_SURE_OF_STOP = 0.8
 #: A nanny kills a worker four seconds after asking it to stop (0.8 * 5 s, ``kill`` in nanny.py). An earlier
 #: silent end has another reason.
 LEAST_KILL_S = 3.0
@@ -148,7 +146,7 @@ def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
         return True
     cause = book.cause(death.cause) if death.cause is not None else None
     is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
-    return is_stop and death.probability >= _SURE_OF_STOP
+    return is_stop and death.probability >= 0.8
 
 
 #: Maximum number of deaths judged together: `explain` evaluates no more one by one.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, Metric
 
-LABELS = ("cause", "family", "blame")
 #: Returns deaths by the values of the labels, which only grow.
 Counts = Callable[[], Mapping[tuple[str, ...], int]]
 
@@ -62,4 +61,4 @@ def _family() -> CounterMetricFamily:
     from prometheus_client.core import CounterMetricFamily
 
     what = "Workers that died unexpectedly, by likeliest cause at the time of the diagnosis"
-    return CounterMetricFamily("workerdiag_deaths", what, labels=LABELS)
+    return CounterMetricFamily("workerdiag_deaths", what, labels=("cause", "family", "blame"))

@@ -54,7 +54,6 @@ from workerdiag.units import format_bytes, format_limit, format_time
 MIN_CHANCE = 0.01
 GUESS_CHANCE = 0.05
 #: What one report shows of each kind; the JSON form has everything.
-MAX_CLUES = 8
 MAX_ITEMS = 6
 
 
@@ -202,7 +201,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield bounded_section("Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
         of_what = " for the likeliest candidate" if findings.outcome == "unknown" else ""
-        yield bounded_section(f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=MAX_CLUES)
+        yield bounded_section(f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=8)
         yield bounded_section(f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against)))
         yield bounded_section("Not checked", (Item(text=one_line(each)) for each in top.unchecked))
     yield bounded_section("Done about it", (Item(text=one_line(each)) for each in findings.acts))

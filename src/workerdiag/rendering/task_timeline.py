@@ -26,8 +26,6 @@ from workerdiag.units import format_time
 #: Dead workers of one drawing, at most, and threads of one worker.
 MAX_WORKERS, MAX_THREADS = 6, 8
 _MARK_PX, _HEAD_PX, _BAR_PX, _GAP_PX, _AXIS_PX = 22, 20, 18, 4, 28
-#: The width of a numbered mark on a phone, as a share of the drawing.
-_MARK_SHARE = 0.075
 _MAX_KEY_CHARS = 80
 #: The class of text for a phone, and for more than 40 rem, with the least width of a drawing there in pixels.
 _WIDTHS_PX: Mapping[str, int] = {"wd-narrow": 320, "wd-wide": 590}
@@ -92,7 +90,7 @@ def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, .
 
 def _draw(shown: Sequence[Lane], marks: Sequence[Mark], across: Scale, first: float, blamed: str | None) -> Markup:
     places = [across(each.at) for each in marks]
-    rows = lanes(places, _MARK_SHARE)
+    rows = lanes(places, 0.075)  # the width of a mark on a phone
     top = (max(rows, default=-1) + 1) * _MARK_PX + 6
     heights = [_HEAD_PX + max(1, len(each.threads)) * (_BAR_PX + _GAP_PX) + 6 for each in shown]
     plot_end = top + sum(heights)

@@ -86,8 +86,6 @@ class Outbox:
 
 #: Seconds between two looks for deliveries that others put back, and for whether the file can be written again.
 _POLL_S = 5.0
-#: Maximum length of a receipt as JSON.
-_MAX_RECEIPT_CHARS = 2048
 _MAX_PROBLEM_CHARS = 500
 #: A truncated secret would not be recognized, so more text is read than is kept.
 _MAX_READ_CHARS = 8192
@@ -227,7 +225,7 @@ def _receipt(returned: object) -> Mapping[str, str]:
     """Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway."""
     with guarded("reading the receipt of a sink"):
         receipt = {str(key): str(value) for key, value in (returned or {}).items()}  # type: ignore[attr-defined]
-        if len(json.dumps(receipt)) <= _MAX_RECEIPT_CHARS:
+        if len(json.dumps(receipt)) <= 2048:
             return receipt
     return {}
 

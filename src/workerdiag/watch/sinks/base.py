@@ -175,7 +175,6 @@ def host_of(url: str) -> str:
 
 #: Statuses below 500 after which the same request may succeed (RFC 9110, section 15.5; RFC 8470; RFC 6585).
 _TEMPORARY = frozenset({408, 409, 421, 423, 425, 429})
-_MAX_ANSWER_BYTES = 256 * 1024
 
 
 def post(
@@ -205,7 +204,7 @@ def _exchange(request: Request, timeout_s: float, remedy: str) -> bytes | Delive
     host = host_of(request.full_url)
     try:
         with build_opener(_SameHostRepeats).open(request, timeout=timeout_s) as answer:
-            body: bytes = answer.read(_MAX_ANSWER_BYTES)
+            body: bytes = answer.read(256 * 1024)
     except HTTPError as refusal:
         return _refused(refusal, host, remedy)
     except (OSError, HTTPException, ValueError) as problem:
