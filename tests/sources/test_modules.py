@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Event, ExceptionFacts, LogChunk
 from workerdiag.model.identity import identity_of
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.host.probes import modules as probe
-from workerdiag.sources.modules import _task_modules_reader, module_events, module_question, unread_events
+from workerdiag.sources.modules import module_events, module_question, modules_of_task, unread_events
 
 BOOK = load_rulebook()
 HERE = {"pricing": {"file": "/home/eva/pricing.py", "package": "", "version": "1f", "late": True}}
@@ -140,7 +140,7 @@ def test_a_tasks_pickle_names_its_modules():
     """Without those of Dask and Python, and without the task's data."""
     import attrs  # a package that neither is part of
 
-    assert _task_modules_reader()((attrs.evolve, (len, bytes(1000)))) == ["attr"]
+    assert modules_of_task((attrs.evolve, (len, bytes(1000)))) == ["attr"]
 
 
 def test_what_travels_whole_needs_no_module(tmp_path, monkeypatch):
@@ -151,18 +151,17 @@ def test_what_travels_whole_needs_no_module(tmp_path, monkeypatch):
     import cloudpickle
     import only_here
 
-    modules_of = _task_modules_reader()
-    assert modules_of(only_here.make()) == ["attrs"]
-    assert modules_of(only_here.by_name) == ["only_here"]
+    assert modules_of_task(only_here.make()) == ["attrs"]
+    assert modules_of_task(only_here.by_name) == ["only_here"]
     cloudpickle.register_pickle_by_value(only_here)
-    assert modules_of(only_here.by_name) == []
+    assert modules_of_task(only_here.by_name) == []
     cloudpickle.unregister_pickle_by_value(only_here)
     sys.modules.pop("only_here")
 
 
 def test_a_large_argument_is_not_read_to_its_end():
     """The scheduler's loop serves the whole cluster."""
-    assert _task_modules_reader()([list(range(10**6)), evolve]) == []
+    assert modules_of_task([list(range(10**6)), evolve]) == []
 
 
 def test_a_folder_that_came_to_the_path_later_is_known(tmp_path, monkeypatch):

@@ -1,15 +1,16 @@
 """Every private part of Dask's packages that sources read, each in one function.
 
-A function returns None or nothing if a release lacks the part. Functions that end in ``_reader`` return a
-nested function that runs inside the scheduler, and so is pickled by value. Probes
-(``sources/host/probes``) run without workerdiag and read private parts themselves.
+A function returns None or nothing if a release lacks the part. Some of them run inside the scheduler
+(`workerdiag.sources.cluster.scheduler_functions`). Probes (``sources/host/probes``) run without workerdiag and
+read private parts themselves.
 `workerdiag.recorder.internals` has those that the recorder and the watcher use.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def topics_reader() -> Method:
-    """Return a function for a scheduler's events by topic (``Broker._topics`` in broker.py), or None.
+    """Return a function, pickled by value, for a scheduler's events by topic (``Broker._topics``), or None.
 
     ``Scheduler.get_events`` creates a missing topic, and copies all events of an existing one.
     """
@@ -31,31 +32,34 @@ def topics_reader() -> Method:
     return topics
 
 
-def log_handler_reader() -> Method:
-    """Return a function for the handler with the last records of a server's log, or None.
+def log_handler(server: object) -> Any:
+    """Return the handler with the last records of a server's log (``Server._deque_handler``, node.py), or None.
 
-    It is ``Server._deque_handler`` (node.py); ``get_logs`` formats all records at once and blocks it.
+    ``get_logs`` formats all records at once and blocks the server.
     """
-
-    def log_handler(server: object) -> Any:
-        return getattr(server, "_deque_handler", None)
-
-    return log_handler
+    return getattr(server, "_deque_handler", None)
 
 
-def waiters_reader() -> tuple[Method, Method]:
-    """Return two functions: the number of those that wait for a queue, and for each event of an extension.
+def waiters_at_queue(queue: object) -> int:
+    """Return how many wait for a queue (``asyncio.Queue._getters`` and ``_putters``)."""
+    return sum(len(getattr(queue, name, ())) for name in ("_getters", "_putters"))
 
-    They are ``asyncio.Queue._getters`` and ``_putters``, and ``EventExtension._waiter_count`` (event.py).
-    """
 
-    def at_queue(queue: object) -> int:
-        return sum(len(getattr(queue, name, ())) for name in ("_getters", "_putters"))
+def waiters_at_events(extension: object) -> dict[object, int]:
+    """Return how many wait for each event (``EventExtension._waiter_count``, event.py)."""
+    return dict(getattr(extension, "_waiter_count", {}))
 
-    def at_events(extension: object) -> dict[object, int]:
-        return dict(getattr(extension, "_waiter_count", {}))
 
-    return at_queue, at_events
+def parts_of(value: Any) -> Iterable[object]:
+    """Return at most 64 values that a task (dask/_task_spec.py), its function, or a collection in it holds."""
+    if isinstance(value, list | tuple | set | dict):
+        return islice(value.values() if isinstance(value, dict) else value, 64)
+    if type(value).__module__ == "dask._task_spec":
+        return [getattr(value, name, None) for name in ("value", "args", "kwargs", "func")]
+    if type(value).__name__ == "partial":
+        return [value.func, value.args, value.keywords]
+    cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
+    return [getattr(cell, "cell_contents", None) for cell in cells[:64]]
 
 
 def scheduler_identity(client: Client) -> Reply:

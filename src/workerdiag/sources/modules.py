@@ -10,30 +10,29 @@ import asyncio
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
-from workerdiag.model.dask import Client, Method, Reply, Scheduler
+from workerdiag.model.dask import Client, Reply, Scheduler
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
-from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
+from workerdiag.sources.cluster.scheduler_functions import forget, host_in, pauses, topics_of
 from workerdiag.sources.host.remote_call import gather_answers, probe_elsewhere, probe_here, run_in_client_loop
-from workerdiag.sources.internals import topics_reader
 
 #: At most this many modules are compared, on at most this many workers.
 MAX_MODULES, _MAX_WORKERS = 20, 5
-#: At most this many lost workers are looked at, and this many of their tasks.
-_MAX_LOST, _MAX_TASKS = 50, 10
-#: A task's modules are read until its pickle has this many objects or bytes.
-_MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
 _MOST_HELD_S = 0.15
 #: So many workers must have left so: one alone may as well have been killed.
@@ -86,7 +85,7 @@ def module_question(client: Client | None, facts: Iterable[Evidence], pieces: Se
     named = [name for each in errors for name in _named_modules(each)] or _modules_of_futures(client)
     return ModuleQuestion(
         named=tuple(dict.fromkeys(named))[:MAX_MODULES],
-        lost=tuple(dict.fromkeys(each.identity.worker for each in removed if each.identity.worker))[:_MAX_LOST],
+        lost=tuple(dict.fromkeys(each.identity.worker for each in removed if each.identity.worker))[:50],
         workers=tuple(each.identity.worker for each in states if each.identity.worker)[:_MAX_WORKERS],
         told_ends=tuple(_told_ends(pieces)),
         may_look=str(version).startswith(ours),  # byte code of another release can crash a scheduler
@@ -136,7 +135,9 @@ class ModuleSource:
     async def _compare(self, found: list[Event], deadline: Deadline) -> None:
         question, unread = self._question, {}
         if question.lost and question.may_look:
-            call = self._client.run_on_scheduler(_unread_reader(), list(question.lost), list(question.told_ends))
+            call = self._client.run_on_scheduler(
+                workerdiag_looks_at_unread, list(question.lost), list(question.told_ends)
+            )
             unread = await asyncio.wait_for(call, deadline.share(0.5).left_s)
         names = list(dict.fromkeys([*question.named, *unread.get("modules", ())]))[:MAX_MODULES]
         if not names:
@@ -230,82 +231,64 @@ def _own_path(found: Reply) -> str | None:
     return path.removesuffix("/__init__.py") or None
 
 
-def _unread_reader() -> Method:
-    """Return a function for the tasks that workers could not read: ``workers``, ``keys``, ``modules``.
-
-    It runs inside the scheduler, so it is nested, and pickled by value.
-    """
-    forget, begin, topics_of, modules_of = forgetter(), pauses(), topics_reader(), _task_modules_reader()
-    unread_of, most_tasks, most_modules = _unread_tasks_reader(), _MAX_TASKS, MAX_MODULES
-    telling_s = _TELLING_S
-
-    async def workerdiag_looks_at_unread(
-        addresses: list[str], told_ends: list[float], dask_scheduler: Scheduler
-    ) -> dict[str, object]:
-        forget(dask_scheduler)
-        pause, topics = begin(), topics_of(dask_scheduler) or {}
-        given: dict[object, list[float]] = {}
-        for each in list(getattr(dask_scheduler, "transition_log", ())):
-            if each[2] == "processing":
-                given.setdefault(each[0], []).append(each[-1])
+async def workerdiag_looks_at_unread(
+    addresses: list[str], told_ends: list[float], dask_scheduler: Scheduler
+) -> dict[str, object]:
+    """Return the tasks that workers could not read, inside the scheduler: ``workers``, ``keys``, ``modules``."""
+    forget(dask_scheduler)
+    pause, topics = pauses(), topics_of(dask_scheduler) or {}
+    given: dict[object, list[float]] = {}
+    for each in list(getattr(dask_scheduler, "transition_log", ())):
+        if each[2] == "processing":
+            given.setdefault(each[0], []).append(each[-1])
+    await pause()
+    unread: dict[Any, None] = {}
+    workers: list[str] = []
+    removed_at = [
+        when
+        for address in addresses
+        for when, message in list(topics[address].events if address in topics else ())
+        if isinstance(message, dict) and message.get("action") == "remove-worker"
+    ]
+    told_removals = set()  # by each nanny's word at most one, the nearest
+    for told in sorted(told_ends):
+        near = [when for when in removed_at if abs(when - told) <= _TELLING_S and when not in told_removals]
+        told_removals |= set(sorted(near, key=lambda when: abs(when - told))[:1])
+    for address in [each for each in addresses if each in topics]:
+        keys = _unread_tasks(dask_scheduler, address, topics, given, told_removals)
+        workers += [address] if keys else []
+        unread.update(dict.fromkeys(keys))
         await pause()
-        unread: dict[Any, None] = {}
-        workers: list[str] = []
-        removed_at = [
-            when
-            for address in addresses
-            for when, message in list(topics[address].events if address in topics else ())
-            if isinstance(message, dict) and message.get("action") == "remove-worker"
-        ]
-        told_removals = set()  # by each nanny's word at most one, the nearest
-        for told in sorted(told_ends):
-            near = [when for when in removed_at if abs(when - told) <= telling_s and when not in told_removals]
-            told_removals |= set(sorted(near, key=lambda when: abs(when - told))[:1])
-        for address in [each for each in addresses if each in topics]:
-            keys = unread_of(dask_scheduler, address, topics, given, told_removals)
-            workers += [address] if keys else []
-            unread.update(dict.fromkeys(keys))
-            await pause()
-        names: dict[str, None] = {}
-        for key in list(unread)[:most_tasks]:
-            names.update(dict.fromkeys(modules_of(dask_scheduler.tasks[key].run_spec)))
-            await pause()
-        texts = [str(each)[:200] for each in unread]
-        return {"workers": workers, "keys": texts, "modules": list(names)[:most_modules]}
-
-    return workerdiag_looks_at_unread
+    names: dict[str, None] = {}
+    for key in list(unread)[:10]:
+        names.update(dict.fromkeys(modules_of_task(dask_scheduler.tasks[key].run_spec)))
+        await pause()
+    texts = [str(each)[:200] for each in unread]
+    return {"workers": workers, "keys": texts, "modules": list(names)[:MAX_MODULES]}
 
 
-def _unread_tasks_reader() -> Method:
-    most_held_s = _MOST_HELD_S
-
-    def host_of(address: str) -> str:
-        return address.rpartition(":")[0].rpartition("/")[2]
-
-    def unread_of(
-        scheduler: Scheduler,
-        address: str,
-        topics: Mapping[str, Any],
-        given: Mapping[object, list[float]],
-        told_removals: Collection[float],
-    ) -> list[Any]:
-        """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
-        events = [each for each in list(topics[address].events) if isinstance(each[1], dict)]
-        removals = [each for each in events if each[1].get("action") == "remove-worker"]
-        says_why = any(each[1].get("action") == "closing-worker" for each in events)
-        if says_why or not removals or removals[-1][1].get("expected"):
+def _unread_tasks(
+    scheduler: Scheduler,
+    address: str,
+    topics: Mapping[str, Any],
+    given: Mapping[object, list[float]],
+    told_removals: Collection[float],
+) -> list[Any]:
+    """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
+    events = [each for each in list(topics[address].events) if isinstance(each[1], dict)]
+    removals = [each for each in events if each[1].get("action") == "remove-worker"]
+    says_why = any(each[1].get("action") == "closing-worker" for each in events)
+    if says_why or not removals or removals[-1][1].get("expected"):
+        return []
+    when, removal = removals[-1]
+    near = [each for each in scheduler.workers if host_in(each) == host_in(address) and each in topics]
+    is_replaced = any(began > when for each in near for began, _ in list(topics[each].events)[:1])
+    keys = [key for key in removal.get("processing-tasks") or () if key in scheduler.tasks]
+    for key in keys:
+        got = max([each for each in given.get(key, ()) if each <= when], default=0)
+        if when - got > _MOST_HELD_S or scheduler.tasks[key].prefix.duration_average >= 0:
             return []
-        when, removal = removals[-1]
-        near = [each for each in scheduler.workers if host_of(each) == host_of(address) and each in topics]
-        is_replaced = any(began > when for each in near for began, _ in list(topics[each].events)[:1])
-        keys = [key for key in removal.get("processing-tasks") or () if key in scheduler.tasks]
-        for key in keys:
-            got = max([each for each in given.get(key, ()) if each <= when], default=0)
-            if when - got > most_held_s or scheduler.tasks[key].prefix.duration_average >= 0:
-                return []
-        return [] if is_replaced or when in told_removals else keys
-
-    return unread_of
+    return [] if is_replaced or when in told_removals else keys
 
 
 #: At most this many layers or expressions of a collection are searched for the modules of their functions.
@@ -314,11 +297,11 @@ _MAX_LAYERS = 500
 
 def modules_of_work(collections: Iterable[Any]) -> list[str]:
     """The modules that reading the tasks of *collections* imports, but those of Dask and of Python itself."""
-    modules_of, names = _task_modules_reader(), dict[str, None]()
+    names: dict[str, None] = {}
     for value in collections:
         with guarded("looking for the modules of a graph"):
             for each in islice(_functions_of(value), _MAX_LAYERS):
-                names |= dict.fromkeys(modules_of(each))
+                names |= dict.fromkeys(modules_of_task(each))
     return list(names)[:MAX_MODULES]
 
 
@@ -333,65 +316,54 @@ def _functions_of(value: Any) -> Iterator[object]:
         yield task if task is not None else next(iter(getattr(layer, "mapping", {}).values()), None)
 
 
-def _task_modules_reader() -> Method:
-    most_objects, most_bytes, module_of = _MAX_OBJECTS, _MAX_BYTES, _import_reader()
+def modules_of_task(task: object) -> list[str]:
+    """Return the modules that unpickling a task imports, but those of Dask and of Python itself.
 
-    def modules_of(task: object) -> list[str]:
-        """Return the modules that unpickling a task imports, but those of Dask and of Python itself."""
-        from sys import stdlib_module_names
-        from types import SimpleNamespace
+    The task is pickled until its pickle has 5000 objects or 256 KiB.
+    """
+    known = {"", *sys.stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
+    names: dict[str, None] = {}
+    objects = written_bytes = 0
 
-        from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
+    class EnoughReadError(Exception):
+        pass
 
-        known = {"", *stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
-        names: dict[str, None] = {}
-        seen = [0, 0]
+    def write(data: bytes) -> None:
+        nonlocal written_bytes
+        written_bytes += len(data)
+        if written_bytes > 2**18:
+            raise EnoughReadError
 
-        class EnoughReadError(Exception):
-            pass
-
-        def write(data: bytes) -> None:
-            seen[1] += len(data)
-            if seen[1] > most_bytes:
+    class NameReader(cloudpickle.Pickler):  # type: ignore[misc]
+        def persistent_id(self, thing: object) -> None:
+            nonlocal objects
+            objects += 1
+            if objects > 5000:
                 raise EnoughReadError
+            name = _imported_module(thing).partition(".")[0]
+            if name not in known:
+                names[name] = None
 
-        class NameReader(cloudpickle.Pickler):  # type: ignore[misc]
-            def persistent_id(self, thing: object) -> None:
-                seen[0] += 1
-                if seen[0] > most_objects:
-                    raise EnoughReadError
-                name = module_of(thing).partition(".")[0]
-                if name not in known:
-                    names[name] = None
-
-        try:
-            NameReader(SimpleNamespace(write=write), protocol=5, buffer_callback=[].append).dump(task)
-        except Exception:  # noqa: BLE001  what cannot be pickled here says nothing of those who have it
-            return list(names)
-        return list(names)
-
-    return modules_of
+    with suppress(Exception):  # what cannot be pickled here says nothing of those who have it
+        NameReader(SimpleNamespace(write=write), protocol=5, buffer_callback=[].append).dump(task)
+    return list(names)
 
 
-def _import_reader() -> Method:
-    def module_of(thing: Any) -> str:
-        """Return the module that unpickling a thing imports; empty for what travels whole, as a lambda does."""
-        import sys
-        from operator import attrgetter
+def _imported_module(thing: Any) -> str:
+    """Return the module that unpickling a thing imports; empty for what travels whole, as a lambda does."""
+    kind = type(thing).__name__
+    if kind == "module":
+        return str(thing.__name__)
+    if not isinstance(thing, type) and kind not in ("function", "builtin_function_or_method"):
+        return ""
+    name = str(getattr(thing, "__module__", None))
+    if name in cloudpickle.list_registry_pickle_by_value():
+        return ""
+    try:
+        return name if attrgetter(thing.__qualname__)(sys.modules[name]) is thing else ""
+    except (AttributeError, KeyError):
+        return ""
 
-        from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
 
-        kind = type(thing).__name__
-        if kind == "module":
-            return str(thing.__name__)
-        if not isinstance(thing, type) and kind not in ("function", "builtin_function_or_method"):
-            return ""
-        name = str(getattr(thing, "__module__", None))
-        if name in cloudpickle.list_registry_pickle_by_value():
-            return ""
-        try:
-            return name if attrgetter(thing.__qualname__)(sys.modules[name]) is thing else ""
-        except (AttributeError, KeyError):
-            return ""
-
-    return module_of
+#: Functions of this module run inside the scheduler, too.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -24,25 +24,28 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import (
     Removal,
-    _fate_reader,
     count_left_at_once,
     count_losses,
     losses_in_events,
     was_asked_to_close,
 )
-from workerdiag.sources.cluster.snapshot import (
+from workerdiag.sources.cluster.scheduler_functions import (
     MAX_MEMBERS,
     SnapshotRequest,
-    _snapshot_function,
+    cut,
+    fate,
+    workerdiag_looks_at_all,
+)
+from workerdiag.sources.cluster.snapshot import (
     count_recent_losses,
     early_removals,
-    event_cutter,
     look_at_topic,
     snapshot_events,
     take_snapshot,
 )
 from workerdiag.sources.cluster.state import ClusterState, state_events, task_state_events, undelivered_errors
 from workerdiag.sources.cluster.workers import (
+    SETTINGS,
     cluster_object_events,
     version_conflict_events,
     with_worker_versions,
@@ -300,6 +303,19 @@ class Client:
         return await found if isawaitable(found) else found
 
 
+def request(*, keys=(), addresses=(), topics=("all",)):
+    return SnapshotRequest(
+        keys=keys,
+        executing=[],
+        tasks=[],
+        addresses=addresses,
+        recent_s=900.0,
+        topics=topics,
+        records=1000,
+        settings=SETTINGS,
+    )
+
+
 def take_look(scheduler, *, keys=(), addresses=()):
     """What a look brings, and how many other things the loop could do meanwhile."""
     turns = 0
@@ -312,9 +328,8 @@ def take_look(scheduler, *, keys=(), addresses=()):
 
     async def look():
         beside = asyncio.ensure_future(others())
-        found = await take_snapshot(
-            Client(scheduler), keys=keys, addresses=addresses, topics=("scheduler",), records=1000
-        )
+        wanted = request(keys=list(keys), addresses=list(addresses), topics=["scheduler", *addresses])
+        found = await take_snapshot(Client(scheduler), wanted)
         beside.cancel()
         return found
 
@@ -411,18 +426,7 @@ def test_a_look_makes_no_topic():
 
 def test_the_snapshot_leaves_the_scheduler_as_bytes():
     """Dask serializes a dictionary value by value on the scheduler's loop, and bytes as they are."""
-    request = SnapshotRequest(
-        keys=[],
-        executing=[],
-        tasks=[],
-        addresses=[],
-        recent_s=60.0,
-        topics=["all"],
-        records=10,
-        settings=(),
-        most_members=5,
-    )
-    reply = asyncio.run(_snapshot_function()(request, dask_scheduler=Scheduler(workers=3)))
+    reply = asyncio.run(workerdiag_looks_at_all(request(), dask_scheduler=Scheduler(workers=3)))
     assert isinstance(reply, bytes)
 
 
@@ -430,7 +434,7 @@ def test_the_look_needs_no_workerdiag_where_it_runs():
     """All of it travels by value: what is pickled names no module of ours to import."""
     globals_ = [
         argument
-        for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(_snapshot_function(), protocol=2))
+        for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(workerdiag_looks_at_all, protocol=2))
         if opcode.name == "GLOBAL"
     ]
     assert globals_
@@ -573,14 +577,14 @@ def test_of_a_lost_worker_the_scheduler_says_which_tasks_are_still_to_be_done(st
     tasks = {key: SimpleNamespace(state=state, waiters=(), who_wants=()) for key, state in states.items() if state}
     removed = {"processing-tasks": dict.fromkeys(states, 1.0)}
     scheduler = SimpleNamespace(tasks=tasks)
-    assert asyncio.run(_fate_reader()(scheduler, removed)) == (len(states), unfinished)
-    assert asyncio.run(_fate_reader()(scheduler, {})) == (0, None)
+    assert asyncio.run(fate(scheduler, removed)) == (len(states), unfinished)
+    assert asyncio.run(fate(scheduler, {})) == (0, None)
 
 
 def test_an_event_with_a_transition_log_is_sent():
     """Its tuples have names and take their members one by one; of other collections only the size is bounded."""
     transition = Transition("load", "waiting", "processing", {}, "compute-1", 1.0)
-    message, counts = event_cutter()({"action": "invalid-transition", "story": [transition]}, [], 20)
+    message, counts = cut({"action": "invalid-transition", "story": [transition]}, [], 20)
     assert message["story"] == [("load", "waiting", "processing", {}, "compute-1", 1.0)]
     assert counts == {}
 

@@ -10,8 +10,9 @@ import pytest
 
 from workerdiag import load_rulebook
 from workerdiag.pipeline import diagnose
+from workerdiag.sources.cluster.scheduler_functions import contention
 from workerdiag.sources.cluster.state import ClusterState, state_events
-from workerdiag.sources.cluster.synchronization import Wait, contention_reader, graph_waits_at, wait_fields, wait_in
+from workerdiag.sources.cluster.synchronization import Wait, graph_waits_at, wait_fields, wait_in
 
 BOOK = load_rulebook()
 WORKER = "tcp://10.0.0.4:1001"
@@ -77,14 +78,14 @@ def test_what_is_waited_for_is_read_from_the_extensions():
         "queues": SimpleNamespace(queues={"orders": Getters()}),
         "events": SimpleNamespace(_waiter_count={"start": 2, "set": 0}),
     }
-    found = asyncio.run(contention_reader()(SimpleNamespace(extensions=extensions)))
+    found = asyncio.run(contention(SimpleNamespace(extensions=extensions)))
     assert [(each["kind"], each["name"], each["waiting"]) for each in found] == [
         ("lock", "database", 1),
         ("queue", "orders", 2),
         ("event", "start", 2),
     ]
     assert found[0]["held"] == 1
-    assert asyncio.run(contention_reader()(SimpleNamespace())) == []
+    assert asyncio.run(contention(SimpleNamespace())) == []
 
 
 def test_reading_a_graph_that_waits_for_another_thread_is_told_with_its_call():

@@ -6,7 +6,9 @@ import asyncio
 from functools import partial
 from types import SimpleNamespace
 
-from workerdiag.sources.cluster.task_needs import _spec_sizer, need_events, needs_reader
+from workerdiag.sources.cluster import scheduler_functions
+from workerdiag.sources.cluster.scheduler_functions import spec_bytes
+from workerdiag.sources.cluster.state import need_events
 
 
 def task(key, nbytes=0, inputs=(), spec=None, prefix=None):
@@ -21,7 +23,7 @@ def kind(**counts):
 
 def needs(tasks, prefixes, *keys):
     scheduler = SimpleNamespace(tasks=tasks, task_prefixes=prefixes)
-    found = asyncio.run(needs_reader()(scheduler, list(keys)))
+    found = asyncio.run(scheduler_functions.needs(scheduler, list(keys)))
     return [each.fields for each in need_events({"needs": found})]
 
 
@@ -72,9 +74,8 @@ def test_results_that_were_freed_are_not_kept():
 
 def test_a_long_list_of_numbers_has_its_size():
     """What a caller gives by hand is often no array: three million numbers are 100 MB in each task."""
-    sizer = _spec_sizer()
-    assert 25_000_000 < sizer(partial(sum, list(range(1_000_000))), 4) < 45_000_000
-    assert sizer({"names": ["a" * 100] * 6400}, 4) > 640_000
+    assert 25_000_000 < spec_bytes(partial(sum, list(range(1_000_000))), 4) < 45_000_000
+    assert spec_bytes({"names": ["a" * 100] * 6400}, 4) > 640_000
 
 
 def test_of_a_kind_of_which_all_are_forgotten_the_mean_duration_is_told():

@@ -1,35 +1,22 @@
 """The workers that were lost: how many, which died recently, and which nannies may know why; without any I/O.
 
-The topic ``all`` holds a thousand events, so it has only the last of ten thousand losses. Each worker also
-has its own topic, which the scheduler keeps for an hour: a function inside the scheduler counts those.
+The topic ``all`` holds a thousand events, so it has only the last of ten thousand losses: a function inside the
+scheduler counts all of the last hour.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
 
-from workerdiag.model.dask import Method, Reply, Scheduler
+from workerdiag.model.dask import Reply
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import RECENT_S
-from workerdiag.model.stop_reasons import DASK_REQUESTS, DEFAULT_REASON, is_dask_stop_request
-from workerdiag.sources.cluster.scheduler_functions import pauses
-from workerdiag.sources.internals import topics_reader
-
-#: At most this many of the first and of the last removals are returned.
-MAX_PER_END = 50
-#: At most this many events are read of one worker's topic, and of all topics together.
-_MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
-#: A lost worker with more tasks than this is not asked about one by one.
-_MAX_FATES = 1000
-#: Maximum number of distinct kinds of removals; times in reasons are stripped first.
-_MAX_KINDS = 100
-#: When a worker was removed, whether expected, its close reason, when it had joined, and the event.
-_RemovalInTopic = tuple[float, bool, str, float, dict[str, Any]]
+from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.sources.cluster.scheduler_functions import SHORT_LIFE_S
 
 
 @frozen(kw_only=True)
@@ -65,7 +52,7 @@ def count_losses(snapshot: Reply, entries: TimedEvents, *, since: float, asked_t
 
 
 def losses_in_snapshot(removals: Reply) -> Losses:
-    """Return the losses counted inside the scheduler (`removals_reader`)."""
+    """Return the losses counted inside the scheduler (`scheduler_functions.removals`)."""
     unexpected = (kind[1:] for kind in removals["kinds"] if not kind[0])
     lost = [numbers for reason, *numbers in unexpected if not is_dask_stop_request(reason)]
     return _losses(
@@ -98,128 +85,8 @@ def _losses(count: int, moments: Sequence[float], **numbers: Any) -> Losses:
     return Losses(count=count, within_s=within_s, last_when=max(moments, default=None), **numbers)
 
 
-def removals_reader(cut: Method) -> Method:
-    """Return a function for ``since``, ``kinds`` (counts by reason), ``some`` (first and last) and ``whole``.
-
-    The function runs inside the scheduler. It is nested, so it is pickled by value. *cut* truncates an event
-    (`event_cutter`).
-    """
-    begin, of_topic, topics_of, fate = pauses(), _topic_reader(), topics_reader(), _fate_reader()
-    per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
-    short_life_s, requests, default_reason = SHORT_LIFE_S, DASK_REQUESTS, DEFAULT_REASON
-
-    def last_noted(scheduler: Scheduler, noted: Sequence[tuple[float, object]]) -> float:
-        heard = (each.last_seen for each in scheduler.workers.values())
-        return float(max([*heard, *(when for when, _ in [*noted][-1:])], default=0.0))
-
-    def count(kinds: dict[tuple[bool, str], list[float]], removal: _RemovalInTopic, begun: float) -> None:
-        when, expected, reason, came, message = removal
-        key = (expected, reason if len(kinds) < most_kinds else "")
-        number, brief, first, last, replacements, results = kinds.get(key, (0, 0, when, when, 0, 0))
-        kinds[key] = [
-            number + 1,
-            brief + (when - came <= short_life_s),
-            min(first, when),
-            max(last, when),
-            replacements + (came > begun),
-            results + len(message.get("lost-computed-tasks") or ()),
-        ]
-
-    def threads_of_removed(scheduler: Scheduler) -> int:
-        """Return how many threads went with one worker, at most: the scheduler forgets the worker itself."""
-        from itertools import islice, pairwise
-
-        totals = [total for _, total in islice(reversed(getattr(scheduler, "total_nthreads_history", ())), 200)]
-        return max((before - after for after, before in pairwise(totals)), default=0)
-
-    def is_loss(removal: _RemovalInTopic) -> bool:
-        is_asked = removal[2] != default_reason and removal[2].startswith(requests)
-        return not removal[1] and not is_asked
-
-    async def removals(
-        scheduler: Scheduler, addresses: list[str], recent_s: float, keys: list[object]
-    ) -> dict[str, object] | None:
-        topics = topics_of(scheduler)
-        if topics is None:
-            return None
-        pause = begin()
-        gone = [each[0] for name in addresses if name in topics for each in of_topic(topics[name].events)]
-        noted = topics["all"].events if "all" in topics else ()
-        since = min([last_noted(scheduler, noted), *gone]) - recent_s
-        kinds: dict[tuple[bool, str], list[float]] = {}
-        gone_since: list[tuple[str, _RemovalInTopic]] = []
-        left = most_events
-        for name in [each for each in topics if "://" in each]:
-            if left <= 0:
-                break
-            topic = topics.get(name)
-            left -= 1 if topic is None else len(topic.events)
-            of_this = () if topic is None else of_topic(topic.events)
-            gone_since += ((name, removal) for removal in of_this if removal[0] >= since)
-            await pause()
-        begun = min((removal[0] for _, removal in gone_since if is_loss(removal)), default=float("inf"))
-        for _, removal in gone_since:
-            count(kinds, removal, begun)
-            await pause()
-        found = [(removal[0], name, removal[4]) for name, removal in gone_since if not removal[1]]
-        found.sort(key=lambda each: each[0])
-        some = found if len(found) <= 2 * per_end else [*found[:per_end], *found[-per_end:]]
-        return {
-            "since": since,
-            "kinds": [(*key, *numbers) for key, numbers in kinds.items()],
-            "some": [(when, *cut({**message, "worker": name}, keys, 20)) for when, name, message in some],
-            "fates": [(name, *await fate(scheduler, message)) for _, name, message in some],
-            "whole": left > 0,
-            "threads": threads_of_removed(scheduler),
-        }
-
-    return removals
-
-
-def _fate_reader() -> Method:
-    begin, most = pauses(), _MAX_FATES
-
-    async def fate(scheduler: Scheduler, message: dict[str, object]) -> tuple[int, int | None]:
-        """Return how many tasks a lost worker had, and how many of them are still to be done; None if too many."""
-        assigned = message.get("processing-tasks")
-        if not isinstance(assigned, dict | list | tuple | set | frozenset) or len(assigned) > most:
-            return len(assigned) if isinstance(assigned, dict) else 0, None
-        pause, unfinished = begin(), 0
-        for key in assigned:
-            task = scheduler.tasks.get(key)
-            if task is not None and task.state not in ("memory", "forgotten"):
-                unfinished += task.state != "released" or bool(task.waiters or task.who_wants)
-            await pause()
-        return len(assigned), unfinished
-
-    return fate
-
-
-def _topic_reader() -> Method:
-    most = _MAX_EVENTS_OF_ONE
-
-    def of_topic(events: deque[tuple[float, Any]]) -> Iterable[_RemovalInTopic]:
-        """Yield the removals in a worker's own topic."""
-        from itertools import islice
-        from re import sub
-
-        reason, came = "", float("-inf")
-        for when, message in [*islice(reversed(events), most)][::-1]:
-            action = message.get("action") if isinstance(message, dict) else None
-            if action == "add-worker":
-                reason, came = "", when
-            elif action == "closing-worker":
-                reason = sub(r"-\d+(\.\d+)?$", "", str(message.get("reason"))[:100])
-            elif action == "remove-worker":
-                yield when, bool(message.get("expected")), reason, came, message
-
-    return of_topic
-
-
 #: A topic with this many events may have dropped earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
-#: A worker that leaves at most this many seconds after it joined failed on what the scheduler sent it.
-SHORT_LIFE_S = 2.0
 MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_KEPT_EVENTS = 100

@@ -18,6 +18,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.dask import PROCESS_ENDED, Client, Reply, is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
 from workerdiag.sources.cluster.client_state import client_state_events
@@ -30,6 +31,7 @@ from workerdiag.sources.cluster.queries import (
     ServerLogRecord,
     answer_in_time,
 )
+from workerdiag.sources.cluster.scheduler_functions import KEY_CHARS, SnapshotRequest
 from workerdiag.sources.cluster.state import (
     LISTENING_S,
     ClusterState,
@@ -37,6 +39,7 @@ from workerdiag.sources.cluster.state import (
     count_states,
     finished_kind_events,
     lost_task_events,
+    need_events,
     parsed_key,
     pending_count,
     scheduler_clock,
@@ -46,8 +49,7 @@ from workerdiag.sources.cluster.state import (
     wanted_keys,
 )
 from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
-from workerdiag.sources.cluster.task_needs import need_events
-from workerdiag.sources.cluster.workers import KEY_CHARS, fetch_workers
+from workerdiag.sources.cluster.workers import fetch_workers
 
 #: Time for the call stacks of running tasks, in seconds, and their number.
 _STACKS_S, _MAX_STACKS = 1.0, 20
@@ -136,16 +138,18 @@ class ClusterSession:
         versions = partial(workers.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="versions") or {}
         if self._versions and workers.has_same_python(self._versions):
-            take = partial(
-                snapshot.take_snapshot,
-                self._client,
-                keys=wanted_keys(self._client),
-                executing=[parsed_key(each) for each in self._question.executing],
-                tasks=[parsed_key(each) for each in self._question.tasks],
-                addresses=[str(each.worker) for each in self._about],
-                topics=self._topics,
-                records=queries.SCHEDULER_RECORDS,
-            )
+            addresses = [str(each.worker) for each in self._about]
+            wanted: SnapshotRequest = {
+                "keys": wanted_keys(self._client),
+                "executing": list(map(parsed_key, self._question.executing)),
+                "tasks": list(map(parsed_key, self._question.tasks)),
+                "addresses": addresses,
+                "recent_s": RECENT_S,
+                "topics": [*self._topics, *addresses],
+                "records": queries.SCHEDULER_RECORDS,
+                "settings": workers.SETTINGS,
+            }
+            take = partial(snapshot.take_snapshot, self._client, wanted)
             self._snapshot = await ask("inside", take, place="task states") or {}
 
     async def _events(self, topic: str) -> losses.TimedEvents | None:

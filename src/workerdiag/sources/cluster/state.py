@@ -10,11 +10,10 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from workerdiag.model.dask import Client, Method, Reply, Scheduler, TaskState
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.sources.cluster.losses import Losses, heartbeat_interval_s
-from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.cluster.synchronization import Wait, graph_waits_at, wait_fields
 
 #: No losses are known.
@@ -310,110 +309,10 @@ def _most_common(texts: Collection[str]) -> str | None:
     return max(stated, key=stated.count) if stated else None
 
 
-def states_reader() -> Method:
-    """Return a function for ``states`` (task counts), ``whole`` (whether all were counted) and ``tasks`` (some).
-
-    It also reads ``plugins``, the number of worker plugins that clients registered, and counts tasks that
-    may never finish: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``; and
-    ``unknown_count``, how many of the keys the scheduler does not know: their graph has not been read.
-    """
-    describe, waits, begin = _task_reader(), _waits_reader(), pauses()
-
-    async def states(scheduler: Scheduler, keys: list[object], executing: list[object]) -> dict[str, object]:
-        from itertools import islice
-
-        pause = begin()
-        counts: dict[str, int] = {}
-        prefixes = list(islice(scheduler.task_prefixes.values(), 20_001))
-        for prefix in prefixes[:20_000]:
-            for state, count in prefix.states.items():
-                counts[state] = counts.get(state, 0) + count
-            await pause()
-        tasks = [describe(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
-        others = [*islice(getattr(scheduler, "unrunnable", ()), 20)]
-        others += islice(getattr(scheduler, "queued", ()), 5)
-        for worker in islice(scheduler.workers.values(), 200):
-            others += islice(worker.processing, 2)
-        others += [scheduler.tasks[key] for key in executing if key in scheduler.tasks]
-        for each in others:
-            tasks.append(describe(each, awaited=False))
-            await pause()
-        named = list(map(str, getattr(scheduler, "worker_plugins", ())))
-        plugins = sum(name != "shuffle" and not name.startswith("workerdiag") for name in named)
-        found = {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks, "plugins": plugins}
-        unknown = sum(key not in scheduler.tasks for key in keys)
-        return {**found, "unknown_count": unknown, **await waits(scheduler)}
-
-    return states
-
-
-def _waits_reader() -> Method:
-    begin = pauses()
-
-    async def waits(scheduler: Scheduler) -> dict[str, object]:
-        """Count the tasks that may never finish.
-
-        ``starved_count``: tasks that other tasks wait for (``get_client``) and no thread runs;
-        ``threads_taken_s``: for how long every thread has been busy. Both are 0 if a thread is free.
-        ``overdue_count``: tasks that have run for a minute and ten times their prefix's average.
-        ``idle_count``: tasks that have run for a minute on a worker that uses less than 10 % of a core,
-        and of whose prefix none has finished.
-        """
-        from itertools import islice
-
-        pause, waiting, overdue, idle, is_free = begin(), 0, 0, 0, False
-        taken_s: list[float] = []
-        for name, client in list(scheduler.clients.items()):
-            if name.startswith("Client-worker-"):
-                for task in list(islice(getattr(client, "wants_what", ()), 100)):
-                    worker = task.processing_on
-                    is_begun = worker is not None and task in worker.executing
-                    waiting += task.state in ("processing", "queued", "no-worker") and not is_begun
-                    await pause()
-        for worker in list(scheduler.workers.values()):
-            is_free = is_free or len(worker.executing) < worker.nthreads
-            is_idle = worker.metrics.get("cpu", 100) < 10  # percent of one core, all threads together
-            for task, ran_s in worker.executing.items():
-                taken_s.append(ran_s)
-                average_s = task.prefix.duration_average  # below 0: none has finished
-                overdue += ran_s > 60 and 0 <= 10 * average_s < ran_s
-                idle += ran_s > 60 and average_s < 0 and is_idle
-            await pause()
-        found = {"overdue_count": overdue, "idle_count": idle}
-        if is_free or not taken_s:
-            return {"starved_count": 0, "threads_taken_s": 0.0, **found}
-        return {"starved_count": waiting, "threads_taken_s": min(taken_s), **found}
-
-    return waits
-
-
-def _task_reader() -> Method:
-    def restrictions(task: TaskState) -> str:
-        from itertools import islice
-
-        parts = []
-        for name in ("worker", "host", "resource"):
-            required = getattr(task, f"{name}_restrictions", None)
-            if isinstance(required, dict):
-                required = [f"{each}={amount}" for each, amount in islice(required.items(), 5)]
-            if required:
-                parts.append(f"{name} " + ", ".join(sorted(map(str, islice(required, 5)))))
-        return "; ".join(parts)[:500]
-
-    def describe(task: TaskState, *, awaited: bool) -> dict[str, object]:
-        blamed = getattr(task, "exception_blame", None)
-        worker = task.processing_on
-        return {
-            "key": str(task.key)[:500],
-            "state": task.state,
-            "suspicious": task.suspicious,
-            "restrictions": restrictions(task),
-            "exception_blame": str(blamed.key)[:500] if blamed is not None else None,
-            "awaited": awaited,
-            "error": str(getattr(task, "exception_text", "") or "")[:200] if awaited else None,
-            "worker": worker.address if worker is not None else None,
-            "running_s": worker.executing.get(task) if worker is not None else None,
-            "kind_finished": task.prefix.duration_average >= 0,  # -1 until one has finished
-        }
-
-    return describe
+def need_events(reply: Reply) -> Iterator[Event]:
+    """Yield one event for each task and each kind of task that was looked at, and for each duration."""
+    for each in reply.get("needs") or ():
+        if "mean_s" in each:
+            yield Event(topic="task-duration", fields=dict(each))
+        else:
+            yield Event(topic="task-needs", fields=dict(each))

@@ -1,4 +1,4 @@
-"""What running tasks wait for, by their stacks, and the locks, queues and events that somebody waits for."""
+"""What running tasks wait for, by their stacks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Final
 
 from attrs import frozen
 
-from workerdiag.model.dask import Client, Method, Reply, Scheduler
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.normalize import EventValue
-from workerdiag.sources.cluster.scheduler_functions import pauses
-from workerdiag.sources.internals import frames_of_threads, waiters_reader
+from workerdiag.sources.internals import frames_of_threads
 
 #: What a function of Dask waits for, by its file and name (distributed 2024.8.1 to 2026.8.0).
 _WAITS: Final[Mapping[tuple[str, str], str]] = {
@@ -36,8 +35,6 @@ _WAITS: Final[Mapping[tuple[str, str], str]] = {
 _WAITS_OF_PYTHON: Final = (("functools.py", "__get__"), ("threading.py", "wait"), ("threading.py", "acquire"))
 _FRAME = re.compile(r'File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
 _SEPARATORS = re.compile(r"[/\\]")
-#: At most this many of each kind become evidence.
-_MAX_NAMED = 20
 
 
 @frozen(kw_only=True)
@@ -106,47 +103,3 @@ def wait_fields(wait: Wait | None, contention: Iterable[Mapping[str, EventValue]
     known = of_kind[0] if len(of_kind) == 1 else {}
     named = {f"{wait.kind}_{name}": value for name, value in known.items() if name != "kind"}
     return {"waits_for": wait.kind, "waits_at": wait.at, **named}
-
-
-def contention_reader() -> Method:
-    """Return a function for all that is waited for, each with its kind, name and number of waiters.
-
-    A lock has also ``held``, ``silent_s`` and ``freed_after_s``: its holder refreshes the lease five times in
-    that time. The function runs inside the scheduler and is nested, so it is pickled by value. It reads the
-    extensions of distributed (semaphore.py, queues.py, event.py).
-    """
-    begin, most, (at_queue, at_events) = pauses(), _MAX_NAMED, waiters_reader()
-
-    async def contention(scheduler: Scheduler) -> list[dict[str, object]]:
-        from time import time
-
-        pause, now = begin(), time()
-        found: list[dict[str, object]] = []
-        extensions = getattr(scheduler, "extensions", {})
-        semaphores = extensions.get("semaphores")
-        for name, waiting in list(getattr(semaphores, "metrics", {}).get("pending", {}).items()):
-            if semaphores is not None and waiting > 0:
-                leases = dict(getattr(semaphores, "leases", {}).get(name, {}))
-                freed_after_s = getattr(semaphores, "lease_timeouts", {}).get(name)
-                found.append(
-                    {
-                        "kind": "lock" if semaphores.max_leases.get(name) == 1 else "semaphore",
-                        "name": str(name)[:200],
-                        "waiting": waiting,
-                        "held": len(leases),
-                        "silent_s": round(now - min(leases.values()), 1) if leases else None,
-                        "freed_after_s": float(freed_after_s) if freed_after_s else None,
-                    }
-                )
-            await pause()
-        for name, queue in list(getattr(extensions.get("queues"), "queues", {}).items()):
-            if waiting := at_queue(queue):
-                found.append({"kind": "queue", "name": str(name)[:200], "waiting": waiting})
-            await pause()
-        for name, waiting in at_events(extensions.get("events")).items():
-            if waiting > 0:
-                found.append({"kind": "event", "name": str(name)[:200], "waiting": waiting})
-            await pause()
-        return found[:most]
-
-    return contention

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from attrs import frozen
 
 from workerdiag.guard import guarded
+from workerdiag.sources.internals import parts_of
 
 _MAX_LAYERS, _MAX_TASKS, _MAX_VALUES, _MAX_DEPTH = 3000, 200, 64, 4
 #: Smaller values are part of any graph.
@@ -79,19 +80,6 @@ def _values_in(task: object, depth: int) -> Iterator[object]:
     if depth == 0:
         return
     yield task
-    for each in _inside(task):
+    for each in parts_of(task):
         if each is not None:
             yield from _values_in(each, depth - 1)
-
-
-def _inside(value: Any) -> Iterable[object]:
-    if isinstance(value, list | tuple | set):
-        return islice(value, _MAX_VALUES)
-    if isinstance(value, dict):
-        return islice(value.values(), _MAX_VALUES)
-    if type(value).__module__ == "dask._task_spec":
-        return [getattr(value, name, None) for name in ("value", "args", "kwargs", "func")]
-    if type(value).__name__ == "partial":
-        return [value.func, value.args, value.keywords]
-    cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
-    return [getattr(cell, "cell_contents", None) for cell in cells[:_MAX_VALUES]]

@@ -178,7 +178,7 @@ def worker_identities() -> Method:
     The plugin stays when a watcher goes: others use it, so its name has the version of ``who_was(removal)``, which
     returns process, nanny and name of the worker in a removal, an event of the scheduler, or None.
     """
-    create, begin = _plugin_factory(), pauses()
+    create, begin = _plugin_factory(), pauses
 
     async def remember(name: str, scheduler: Scheduler) -> Any:
         if name not in scheduler.plugins:
