@@ -1,4 +1,4 @@
-"""Runs commands of the operating system and of batch systems, with bounded time and output."""
+"""Runs commands of the operating system and of batch systems, in bounded time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,14 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import IO
 
 from attrs import frozen
 
-from workerdiag.deadline import Deadline, start_thread
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
 
-#: At most this many bytes of a command's output are read.
-MAX_BYTES = 4 * 2**20
-_BLOCK_BYTES = 64 * 1024
-#: Seconds between polls for the command's end, and the minimum time for reading its output.
-_POLL_S, _MIN_READ_S = 0.05, 0.1
 #: Makes commands print times and states in the documented format.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 #: Patterns of error messages; the first match gives the reason.
@@ -63,56 +56,16 @@ def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
         env={**os.environ, **_PLAIN_ENVIRONMENT},
         start_new_session=True,
     )
-    streams: dict[str, bytes] = {}
-    pipes = {"output": process.stdout, "errors": process.stderr}
-    readers = {
-        name: start_thread(f"workerdiag-{name}", partial(_read_pipe, streams, name, pipe))
-        for name, pipe in pipes.items()
-    }
-    try:
-        status = _wait(process, deadline, streams)
-    finally:
-        _kill(process)
-        for name, reader in readers.items():
-            reader.join(timeout=max(_MIN_READ_S, deadline.left_s))
-            if (pipe := pipes[name]) is not None and not reader.is_alive():
-                pipe.close()
-    output = streams.get("output", b"")
-    errors = streams.get("errors", b"").decode("utf-8", errors="replace").strip()
-    return CommandResult(stdout=output[:MAX_BYTES], errors=errors[:2000], returncode=status)
-
-
-def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[str, bytes]) -> int:
-    while True:
+    with process:
         try:
-            return process.wait(timeout=min(_POLL_S, deadline.left_s))
+            output, errors = process.communicate(timeout=deadline.left_s)
         except subprocess.TimeoutExpired:
-            if len(streams.get("output", b"")) > MAX_BYTES:
-                return 0
-            if deadline.is_over:
-                raise TimeoutError("the command did not end in time") from None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command and its children: it is a session leader."""
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.poll()
-
-
-def _read_pipe(streams: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> None:
-    streams[name] = b""
-    while pipe is not None and len(streams[name]) <= MAX_BYTES:
-        try:
-            block = os.read(pipe.fileno(), _BLOCK_BYTES)
-        except (OSError, ValueError):
-            return
-        if not block:
-            return
-        streams[name] += block
+            raise TimeoutError("the command did not end in time") from None
+        finally:
+            with suppress(OSError):  # its children, too: it leads a session
+                os.killpg(process.pid, signal.SIGKILL)
+    text = errors.decode("utf-8", errors="replace").strip()
+    return CommandResult(stdout=output, errors=text[:2000], returncode=process.returncode)
 
 
 def command_gap(

@@ -29,7 +29,7 @@ from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.scheduler_functions import forget, host_in, pauses, topics_of
-from workerdiag.sources.host.remote_call import gather_answers, probe_elsewhere, probe_here, run_in_client_loop
+from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here, run_in_client_loop
 
 #: At most this many modules are compared, on at most this many workers.
 MAX_MODULES, _MAX_WORKERS = 20, 5
@@ -145,11 +145,10 @@ class ModuleSource:
             return
         request: Any = {"modules": names}
         places: list[str | None] = [None, *question.workers]
-        asking = [
-            partial(probe_elsewhere, self._client, place, ("modules",), request, deadline.share(0.8))
-            for place in places
-        ]
-        answers = await gather_answers(asking)
+        asking = (
+            probe_elsewhere(self._client, place, ("modules",), request, deadline.share(0.8)) for place in places
+        )
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         here = _found(await asyncio.to_thread(probe_here, ("modules",), request)) or {}
         scheduler, *workers = (_found(each) for each in answers)
         known = [each for each in workers if each is not None]

@@ -494,7 +494,9 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     loop = asyncio.new_event_loop()
     loop.close() if end == "close" else loop.call_soon(loop.stop)
     client = SimpleNamespace(
-        loop=SimpleNamespace(asyncio_loop=loop), status="running", scheduler=SimpleNamespace(address=None)
+        loop=SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe),
+        status="running",
+        scheduler=SimpleNamespace(address=None),
     )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -259,7 +259,11 @@ def client(answer, *, is_silent=False, status="running"):
     scheduler = SimpleNamespace(
         broadcast=broadcast, identity=identity, run_function=run_function, address="tcp://10.0.0.1:8786"
     )
-    return SimpleNamespace(scheduler=scheduler, status=status, loop=SimpleNamespace(asyncio_loop=loop))
+    return SimpleNamespace(
+        scheduler=scheduler,
+        status=status,
+        loop=SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe),
+    )
 
 
 FORBIDDEN = ValueError(

@@ -11,9 +11,7 @@ import builtins
 import inspect
 import json
 import pickle
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -22,7 +20,7 @@ from typing import Any, TypedDict
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.model.dask import Client, is_disallowed
+from workerdiag.model.dask import Client, Method, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
 #: Names of probes: modules of the standard library alone, each with a function ``read``.
@@ -106,41 +104,11 @@ async def probe_elsewhere(
 def run_in_client_loop(
     client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
 ) -> None:
-    """Run *call* on the client's event loop, and wait for it in this other thread.
+    """Run *call* on the client's event loop, also an asynchronous client's, and wait for it in this other thread."""
+    from distributed import utils
 
-    The loop creates the coroutine: a stopped loop would never await one created here.
-    """
-    loop = client.loop.asyncio_loop
-    over: Future[None] = Future()
-    tasks: list[asyncio.Task[object]] = []
-
-    def tell(task: asyncio.Task[object]) -> None:
-        if task.cancelled():
-            over.set_exception(ConnectionError("the client's event loop ended"))
-        elif problem := task.exception():
-            over.set_exception(problem)
-        else:
-            over.set_result(None)
-
-    def begin() -> None:
-        if over.set_running_or_notify_cancel():
-            tasks.append(loop.create_task(call()))
-            tasks[0].add_done_callback(tell)
-
-    loop.call_soon_threadsafe(begin)
-    try:
-        over.result(timeout=deadline.left_s)
-    finally:
-        if not over.cancel() and not over.done():
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-
-
-async def gather_answers(
-    calls: Sequence[Callable[[], Awaitable[Answer]]],
-) -> list[Answer | BaseException]:
-    """Run *calls* concurrently; return their results or exceptions."""
-    return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    sync: Method = utils.sync
+    sync(client.loop, call, callback_timeout=deadline.left_s)
 
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:

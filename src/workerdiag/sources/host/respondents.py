@@ -6,6 +6,7 @@ answer for their live workers.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -32,7 +33,6 @@ from workerdiag.sources.host.remote_call import (
     LOCATION_PROBES,
     Answer,
     Request,
-    gather_answers,
     probe_elsewhere,
     probe_here,
     run_in_client_loop,
@@ -260,8 +260,8 @@ class _LocationInquiry:
     async def ask_others(self) -> None:
         """Ask nannies and the scheduler in other processes concurrently."""
         wanted = await self._others()
-        calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
-        answers = await gather_answers(calls)
+        asking = (self._ask_with_clock(role, identity) for role, identity in wanted)
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
         for (role, identity), answer in zip(wanted, answers, strict=True):
             is_covered = role == "nanny" and identity.host in hosts  # another nanny answered for its machine

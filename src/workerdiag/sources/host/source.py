@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +20,6 @@ from workerdiag.sources.host.remote_call import (
     Answer,
     Request,
     UnreadableAnswerError,
-    gather_answers,
     run_in_client_loop,
 )
 from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
@@ -98,8 +98,8 @@ class HostSource:
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
         async def ask_all() -> None:
-            calls = [partial(self._ask, targets[index]) for index in remote]
-            found.update(zip(remote, await gather_answers(calls), strict=True))
+            calls = (self._ask(targets[index]) for index in remote)
+            found.update(zip(remote, await asyncio.gather(*calls, return_exceptions=True), strict=True))
 
         if remote:
             with guarded("probing machines") as probing:

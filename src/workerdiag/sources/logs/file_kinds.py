@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import gzip
 import lzma
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from attrs import frozen
@@ -92,7 +93,7 @@ class _PeekableFile:
 
 def _unpack(name: str, file: _PeekableFile) -> Iterator[bytes]:
     kinds: tuple[tuple[bytes, str, Callable[[_PeekableFile], Iterator[bytes]]], ...] = (
-        (_GZIP, "gzip", lambda file: _decompress(file, _Gunzip)),
+        (_GZIP, "gzip", _gunzip),
         (_BZIP2, "bzip2", lambda file: _decompress(file, bz2.BZ2Decompressor)),
         (_XZ, "xz", lambda file: _decompress(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES))),
         (_ZSTD, "zstd", _unzstd),
@@ -119,26 +120,11 @@ def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator
         raise UnreadableInputError(name, why, remedy) from problem
 
 
-class _Gunzip:
-    """A gzip decompressor with the interface of `bz2.BZ2Decompressor`."""
-
-    def __init__(self) -> None:
-        self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # with gzip's header and checks
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
-
-    @property
-    def eof(self) -> bool:
-        return self._unpacker.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self.eof and not self._unpacker.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._unpacker.unused_data
+def _gunzip(file: _PeekableFile) -> Iterator[bytes]:
+    fed: Any = SimpleNamespace(read=lambda size: file.read(min(size, _FEED_BYTES)))
+    with gzip.GzipFile(fileobj=fed, mode="rb") as unpacked:
+        while block := unpacked.read1(BLOCK_BYTES):
+            yield block
 
 
 def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
