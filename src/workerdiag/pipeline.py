@@ -20,9 +20,6 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
 from workerdiag.scoring.evaluate import evaluate_deaths
 
-#: Number of reports of ends that are merged even if it is late.
-_ALWAYS_MERGED = 100
-
 
 def diagnose(  # noqa: PLR0913  all but two have defaults
     evidence: Iterable[Evidence],
@@ -60,7 +57,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     matches, clock_notes = synchronize_clocks(search_result.matches)
     gaps = [piece for piece in other_evidence if isinstance(piece, Gap)]
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
-    incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
+    incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=100))  # merged even if late
     gaps += _merge_gaps(incident.left_out)
     notes += tuple(contradiction_notes(incident.cases))
     incident = evolve(

@@ -115,8 +115,6 @@ def call_in_children(method: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=call)
 
 
-#: How far up to look for the group that sets the limit.
-MAX_ANCESTORS = 12
 #: Version 1 writes "no limit" as the largest number of whole pages (``PAGE_COUNTER_MAX``).
 UNLIMITED = 2**60
 #: Counters of ``memory.events``; those of ``memory.oom_control`` have the same names.
@@ -138,7 +136,6 @@ _NUMBERS = {
 }
 _LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
-_KILLS = ("oom_kill", "oom_group_kill")
 
 
 class MemoryCounters(NamedTuple):
@@ -176,7 +173,7 @@ class ControlGroup(NamedTuple):
     def memory_limit(self) -> tuple[int | None, str]:
         """The tightest limit of the group and those above it, and the path of the group that has it."""
         limits = []
-        for folder in [self.folder, *self.folder.parents][:MAX_ANCESTORS]:
+        for folder in [self.folder, *self.folder.parents][:12]:
             limit = _read_int(folder / _LIMIT[self.version])
             if limit is not None:
                 limits.append((limit, "/" + str(folder)[len(str(self.mount)) :].strip("/")))
@@ -191,7 +188,7 @@ class ControlGroup(NamedTuple):
         """
         counts = _event_counts(self.folder / _EVENTS[self.version])
         own = _event_counts(self.folder / "memory.events.local")  # since Linux 5.2
-        return counts | {name: own[name] for name in _KILLS if name in own}
+        return counts | {name: own[name] for name in ("oom_kill", "oom_group_kill") if name in own}
 
     def is_root(self) -> bool:
         """Whether it is the root of the whole hierarchy, also within a container."""
@@ -305,10 +302,6 @@ def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
     return found
 
 
-#: An identity in a black box has no room for longer values.
-_MAX_PATH_BYTES = 500
-
-
 def stderr_location() -> Mapping[str, str]:
     """Return ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its current size in bytes.
 
@@ -320,8 +313,8 @@ def stderr_location() -> Mapping[str, str]:
         path = str(Path("/proc/self/fd/2").readlink())
     except OSError:
         return {}
-    if not stat.S_ISREG(about.st_mode) or not about.st_nlink or len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        return {}
+    if not stat.S_ISREG(about.st_mode) or not about.st_nlink or len(os.fsencode(path)) > 500:
+        return {}  # an identity in a black box has no room for more
     return {"stderr_path": path, "stderr_file": file_id(about), "stderr_offset": str(about.st_size)}
 
 

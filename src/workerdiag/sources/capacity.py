@@ -15,10 +15,6 @@ from workerdiag.sources.host.remote_call import probe_elsewhere, run_in_client_l
 from workerdiag.sources.modules import ModuleQuestion, ModuleSource
 from workerdiag.sources.scene import make_scene, setup_event
 
-#: Share of the time for the scheduler, and for a disk; at most so many workers are asked for modules.
-_SCHEDULER_SHARE, _DISK_SHARE, _MAX_ASKED = 0.4, 0.5, 5
-DISK_TOPIC = "spill-disk"
-
 
 class CapacitySource:
     """Asks the scheduler for its workers, some of them for *modules*, and a machine for its disk if wanted.
@@ -41,7 +37,7 @@ class CapacitySource:
             yield setup
         workers: dict[str, Reply] = {}
         with guarded("asking for the workers") as asking:
-            until = deadline.share(_SCHEDULER_SHARE)
+            until = deadline.share(0.4)
             run_in_client_loop(self._client, partial(self._fetch, workers), until)
         if asking.problem is not None:
             yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
@@ -49,7 +45,7 @@ class CapacitySource:
         yield from (Event(topic="worker-state", fields=_fields(each)) for each in workers.values())
         if self._with_disk:
             yield from self._disk_events(workers, deadline)
-        question = ModuleQuestion(named=self._modules, workers=tuple(workers)[:_MAX_ASKED])
+        question = ModuleQuestion(named=self._modules, workers=tuple(workers)[:5])
         if self._modules:
             yield from ModuleSource(self._client, question).collect(budget_s=deadline.left_s)
 
@@ -59,7 +55,7 @@ class CapacitySource:
     def _disk_events(self, workers: dict[str, Reply], deadline: Deadline) -> list[Event]:
         found: list[Event] = []
         with guarded("asking for the disk"):
-            until = deadline.share(_DISK_SHARE)
+            until = deadline.share(0.5)
             run_in_client_loop(self._client, partial(self._disk, found, workers, until), until)
         return found
 
@@ -71,7 +67,7 @@ class CapacitySource:
         disks = answer["machine"]["disks"]
         free = [each["free_bytes"] for each in disks if each["what"] == "local directory" and "free_bytes" in each]
         if free:
-            found.append(Event(topic=DISK_TOPIC, fields={"free_bytes": int(min(free))}))
+            found.append(Event(topic="spill-disk", fields={"free_bytes": int(min(free))}))
 
 
 def _fields(worker: Reply) -> dict[str, EventValue]:

@@ -34,10 +34,6 @@ _KINDS = {
 #: The client library returns nothing within a second of its last request
 #: (``coiled.cluster-state-check-interval``).
 _RETRY_S = 1.1
-#: Seconds of the logs before and after the death, and the maximum of bytes.
-_BEFORE_S = 600.0
-_AFTER_S = 60.0
-_MAX_BYTES = 2**20
 #: Suffix that makes an instance's name of its worker's.
 _INSTANCE = "-instance"
 #: A worker, or one change of its state, as Coiled's API returns it.
@@ -133,12 +129,12 @@ class CoiledSource(ProviderSource):
                 instance_ids=[worker.instance_id],
                 dask=True,
                 system=True,
-                since_ms=int((missed - _BEFORE_S) * 1000),
-                until_ms=int((missed + _AFTER_S) * 1000),
+                since_ms=int((missed - 600.0) * 1000),
+                until_ms=int((missed + 60.0) * 1000),
                 **self._cluster_arguments(),
             )
             own = [each for each in events if each.get("instance_id") in (None, worker.instance_id)]
-            text = "".join(f"{each['message']}\n" for each in own).encode()[-_MAX_BYTES:]
+            text = "".join(f"{each['message']}\n" for each in own).encode()[-(2**20) :]
             if text:
                 identity = machine.without_pid(worker.victim.identity)
                 yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, identity=identity)

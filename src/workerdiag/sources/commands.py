@@ -25,8 +25,6 @@ _REASONS: Mapping[GapReason, str] = {
     "forbidden": r"permission denied|not permitted|access denied|not authorized|unauthorized",
     "unreachable": r"unable to contact|connection refused|cannot connect|could not connect|timed out",
 }
-#: A shell's exit status for a missing command.
-_NO_SUCH_COMMAND = 127
 
 
 @frozen(kw_only=True)
@@ -89,7 +87,7 @@ def command_gap(
             reason, detail = "timed-out", f"{command[0]} did not answer in time"
         case CommandResult():
             detail = f"{command[0]} ended with status {problem.returncode}: {problem.errors}"[:500]
-            own = (words or {}) if problem.returncode != _NO_SUCH_COMMAND else {}
+            own = (words or {}) if problem.returncode != 127 else {}  # no such command
             reason = _reason_in(detail, {**own, **_REASONS})
         case _:
             detail = f"{command[0]}: {describe_error(problem)}"[:500]

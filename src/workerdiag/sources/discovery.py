@@ -35,15 +35,7 @@ from workerdiag.sources.scene import (
 #: Share of the time for the live cluster, which usually takes a tenth of a second. Timed-out requests are
 #: repeated in parallel with the platforms.
 _CLUSTER_SHARE = 0.6
-#: Maximum number of lost workers' tasks that the scheduler is asked about.
-_MAX_EXECUTING = 50
 _ARRIVED = re.compile(r"\bOnly \d+/(\d+) workers arrived\b")
-#: Share of the remaining time for finding the victims' machines.
-_LOCATIONS_SHARE = 0.25
-#: Share of the remaining time for selecting the platforms, which imports installed sources.
-_REGISTRY_SHARE = 0.3
-#: Maximum bytes of one platform's evidence: more takes too long to search.
-_MAX_PLATFORM_BYTES = 8 * 2**20
 
 
 class Discovery:
@@ -120,7 +112,7 @@ class Discovery:
         question = ClusterQuestion(
             about=about,
             topics=self._topics,
-            executing=tuple(executing[:_MAX_EXECUTING]),
+            executing=tuple(executing[:50]),
             tasks=tuple(each.task for each in killed if each.task),
             gave_up=self._caller_timed_out(),
             workers_awaited=self._workers_awaited(),
@@ -166,7 +158,7 @@ class Discovery:
             return [*setup, *chain(*answers[: len(own)])], list(chain(*answers[len(own) :]))
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
-        deadline = self._deadline.share(_LOCATIONS_SHARE)
+        deadline = self._deadline.share(0.25)
         find = partial(find_locations, self._client, victims, deadline)
         found = list(take_in_time("location", lambda: chain(*find()), deadline))
         locations = [each for each in found if isinstance(each, Location)]
@@ -174,7 +166,7 @@ class Discovery:
         scene = make_scene(victims, locations, self._client, pieces)
         evidence += _setup_events(scene)
         platforms: list[EvidenceSource] = []
-        deadline = self._deadline.share(_REGISTRY_SHARE)
+        deadline = self._deadline.share(0.3)
         for each in take_in_time("platforms", partial(applicable_sources, scene), deadline):
             if isinstance(each, Gap):
                 evidence.append(each)
@@ -182,7 +174,7 @@ class Discovery:
                 platforms.append(each)
         platforms = [*own, *most_perishable_first(platforms)]
         sources = [*platforms, *others]
-        answers = collect_each(sources, self._deadline, most_bytes=_MAX_PLATFORM_BYTES)
+        answers = collect_each(sources, self._deadline, most_bytes=8 * 2**20)  # more takes too long to search
         count = len(platforms)
         return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
 

@@ -39,11 +39,6 @@ NOTICE_S = 180.0
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 #: ``printk`` prefixes each line with the seconds since boot (man 1 dmesg).
 _STAMP = re.compile(r"\[ *(?P<seconds>\d{1,9}\.\d{6})\]")
-#: Maximum characters from the end of a console.
-_MAX_CHARACTERS = 256 * 1024
-#: Seconds of the console around the death; a machine's kernel starts up to a minute after the machine.
-_BEFORE_S = 150.0
-_AFTER_S = 90.0
 
 
 def to_timestamp(value: object) -> float | None:
@@ -151,9 +146,9 @@ def console_excerpt(console: str, *, started: float | None, missed: float | None
         return b""
     uptime_s = missed - started
     excerpt = []
-    for line in console[-_MAX_CHARACTERS:].splitlines():
+    for line in console[-(256 * 1024) :].splitlines():
         stamp = _STAMP.search(line)
-        if stamp and -_BEFORE_S <= float(stamp["seconds"]) - uptime_s <= _AFTER_S:
+        if stamp and -150.0 <= float(stamp["seconds"]) - uptime_s <= 90.0:
             excerpt.append(line[stamp.start() :])
     return "".join(f"{line}\n" for line in excerpt).encode()
 
@@ -166,11 +161,6 @@ def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[
 
 #: A module, client or object of a provider's SDK; the SDKs have no types.
 Sdk = Any
-#: Share of the remaining time that one request may take, with its minimum and maximum in seconds.
-_REQUEST_SHARE = 0.5
-_MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
-#: Maximum length of an error's text; some SDKs quote the whole response.
-_MAX_ERROR_CHARS = 1000
 #: Why a query failed: the reason of its gap, or that there are no credentials for any query.
 Failure = GapReason | Literal["no-credentials"]
 #: Failures for which every other query of the same provider would fail.
@@ -208,7 +198,7 @@ class ProviderQuery:
 
 def request_timeout_s(deadline: Deadline) -> float:
     """Return the seconds that one request may take."""
-    return deadline.share(_REQUEST_SHARE, at_least_s=_MIN_REQUEST_S, at_most_s=_REQUEST_S).left_s
+    return deadline.share(0.5, at_least_s=0.1, at_most_s=5.0).left_s
 
 
 def import_sdk(module: str) -> Sdk:
@@ -271,7 +261,7 @@ class ProviderSource(ABC):
 
 
 def _describe_failure(problem: Exception) -> tuple[Failure, str]:
-    description = f"{type(problem).__name__} {_error_code(problem)}: {error_text(problem)[:_MAX_ERROR_CHARS]}"
+    description = f"{type(problem).__name__} {_error_code(problem)}: {error_text(problem)[:1000]}"
     found = (each for each, pattern in _FAILURES.items() if re.search(pattern, description, re.IGNORECASE))
     return next(found, "malformed"), description
 

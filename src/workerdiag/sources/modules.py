@@ -290,16 +290,12 @@ def _unread_tasks(
     return [] if is_replaced or when in told_removals else keys
 
 
-#: At most this many layers or expressions of a collection are searched for the modules of their functions.
-_MAX_LAYERS = 500
-
-
 def modules_of_work(collections: Iterable[Any]) -> list[str]:
     """The modules that reading the tasks of *collections* imports, but those of Dask and of Python itself."""
     names: dict[str, None] = {}
     for value in collections:
         with guarded("looking for the modules of a graph"):
-            for each in islice(_functions_of(value), _MAX_LAYERS):
+            for each in islice(_functions_of(value), 500):
                 names |= dict.fromkeys(modules_of_task(each))
     return list(names)[:MAX_MODULES]
 

@@ -43,9 +43,6 @@ _DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
 }
 #: At most this many victims are queried; the others died of the same cause, or of these losses.
 MAX_VICTIMS = 8
-#: A platform's record at most this many seconds before or after a removal may belong to it.
-BEFORE_S = 900.0
-AFTER_S = 120.0
 
 
 def setup_event(scene: Scene) -> Event | None:
@@ -170,8 +167,8 @@ def make_scene(
         victims=tuple(victims),
         paused=tuple(_paused_workers(pieces)),
         locations=tuple(places),
-        since=min(times) - BEFORE_S,
-        until=max(times) + AFTER_S,
+        since=min(times) - 900.0,  # platforms' records that may belong to a removal
+        until=max(times) + 120.0,
         client=client,
     )
 

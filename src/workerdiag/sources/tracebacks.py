@@ -17,10 +17,6 @@ from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
 
-#: At most this many of the innermost frames are printed.
-_PRINTED_FRAMES = 40
-#: A frame may name any file as its source; larger files are not read.
-_MAX_SOURCE_BYTES = 4 * 2**20
 #: Functions in which a worker or a local scheduler runs a task (2024.8.1 to 2026.8.0).
 _TASK_RUNNERS = {
     "distributed/worker.py": {
@@ -40,7 +36,6 @@ _TASK_RUNNERS = {
 _CLIENT = "distributed/client.py"
 #: Functions of the client that re-raise a task's exception, and that of ``Client.get_executor``.
 _FETCHERS = {"result", "_result", "gather", "_gather"}
-_EXECUTOR = ("distributed/cfexecutor.py", "_cascade_future")
 #: Functions of the client that re-raise the exception of a function outside tasks.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
 #: Code that raises errors which other threads, processes or machines raised first.
@@ -84,21 +79,17 @@ _UNSERIALIZABLE = "Could not serialize object of type"
 _OF_DASK = re.compile(r"\bKilledWorker|\bCommClosed|\bNanny|(?:tcp|tls|ucx|ws|wss|inproc)://")
 #: What the scheduler says of a task that it refuses (scheduler.py, 2023.9.1 to 2026.8.0): no frame comes with it.
 _REFUSED = re.compile(r"Task .{1,300} worth of input dependencies, but worker ")
-#: File name of a function pickled by value, such as one of the main module (cloudpickle 3.1.3).
-_BY_VALUE = "<dynamic-code>"
 #: At most this many linked exceptions are followed.
 _MAX_LINKED = 100
 #: At most this many names and functions of the main module are searched.
 _MAX_NAMES = 10_000
-#: Part of ipykernel's file name for a cell.
-_CELLS = "/ipykernel_"
 #: Number of lines before and after the one that raised, and maximum characters of each, and of a class's name.
 _NEIGHBOURS, _LINE_CHARS, _MAX_CHARS = 2, 200, 300
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
     """Return the innermost frames as text; empty if they cannot be printed."""
-    walked = deque(walk_tb(raised_at), maxlen=_PRINTED_FRAMES)
+    walked = deque(walk_tb(raised_at), maxlen=40)
     with guarded("printing a traceback"):  # frames that were rebuilt may lack anything
         if all(_is_source(frame.f_code.co_filename) for frame, _ in walked):
             frames = StackSummary.extract(iter(walked))
@@ -118,7 +109,7 @@ def _is_source(file: str) -> bool:
         found = Path(file).stat()
     except (OSError, ValueError):  # it does not exist here: ``<stdin>``, or a path of another machine
         return True
-    return stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_SOURCE_BYTES
+    return stat.S_ISREG(found.st_mode) and found.st_size <= 4 * 2**20
 
 
 def raised_in_task(exc: BaseException) -> bool:
@@ -154,7 +145,8 @@ def _is_client_error(exc: BaseException) -> bool:
 
 def _is_fetcher(frame: FrameType) -> bool:
     path, function = _short_path(frame), frame.f_code.co_name
-    return (path == _CLIENT and function in _FETCHERS) or (path, function) == _EXECUTOR
+    by_executor = path == "distributed/cfexecutor.py" and function == "_cascade_future"
+    return by_executor or (path == _CLIENT and function in _FETCHERS)
 
 
 def raised_by_caller(exc: BaseException, text: str) -> bool:
@@ -286,9 +278,9 @@ def _own_line(walked: list[tuple[FrameType, int]]) -> tuple[str, tuple[str, ...]
         return "", ()
     frame, line = own[-1]
     file = _file_of(frame)
-    if file == _BY_VALUE:
+    if file == "<dynamic-code>":  # a function pickled by value (cloudpickle 3.1.3)
         file = _file_in_main(frame.f_code.co_name, line) or file
-    name = "cell" if _CELLS in file else file.rpartition("/")[2]
+    name = "cell" if "/ipykernel_" in file else file.rpartition("/")[2]
     function = frame.f_code.co_name
     place = f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
     return place, _lines_around(file, line)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
+from distributed.utils import sync
 
 import workerdiag
 from workerdiag.deadline import Deadline
@@ -493,8 +494,9 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     """A client whose loop runs no more is a gap, and nothing is left that was never awaited."""
     loop = asyncio.new_event_loop()
     loop.close() if end == "close" else loop.call_soon(loop.stop)
+    of_client = SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe)
     client = SimpleNamespace(
-        loop=SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe),
+        sync=lambda call, asynchronous, callback_timeout: sync(of_client, call, callback_timeout=callback_timeout),
         status="running",
         scheduler=SimpleNamespace(address=None),
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from distributed.utils import sync
 
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
@@ -236,6 +237,12 @@ def test_a_port_tells_whether_its_server_is_gone():
 # ------------------------------------------------------------------------------------ answers of others
 
 
+def sync_on(loop):
+    """The method of a client whose event loop is *loop*."""
+    of_client = SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe)
+    return lambda call, asynchronous, callback_timeout: sync(of_client, call, callback_timeout=callback_timeout)
+
+
 def client(answer, *, is_silent=False, status="running"):
     """What of a client is needed: a scheduler whose broadcast gives *answer*, on a loop in another thread."""
     loop = asyncio.new_event_loop()
@@ -259,11 +266,7 @@ def client(answer, *, is_silent=False, status="running"):
     scheduler = SimpleNamespace(
         broadcast=broadcast, identity=identity, run_function=run_function, address="tcp://10.0.0.1:8786"
     )
-    return SimpleNamespace(
-        scheduler=scheduler,
-        status=status,
-        loop=SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe),
-    )
+    return SimpleNamespace(scheduler=scheduler, status=status, sync=sync_on(loop))
 
 
 FORBIDDEN = ValueError(

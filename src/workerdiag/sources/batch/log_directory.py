@@ -27,9 +27,6 @@ from workerdiag.sources.internals import created_jobs, job_options
 
 #: Variables with the directory a job was submitted from, where output goes by default.
 _SUBMITTED_FROM = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "OAR_WORKDIR")
-#: At most this many entries of a directory are listed, and files opened to find out whose they are.
-_MAX_ENTRIES = 20_000
-_MAX_OPENED = 60
 #: A worker logs its address at its start, which a restart by the nanny repeats.
 _HEAD_BYTES = 64 * 1024
 _TAIL_BYTES = 256 * 1024
@@ -38,15 +35,8 @@ _NUMBERED = re.compile(
     r"|\.[oe](?P<after>\d+)(?:[.-]\d+)?$"
     r"|^(?P<first>\d+)(?:\[\d*\])?(?:\.[\w-]+)*\.(?:OU|ER)$"
 )
-#: At most this many bytes are read from the ends of all files, and of one.
-_MAX_BYTES = 4 * 2**20
+#: At most this many bytes are read from the end of one file.
 _MAX_FILE_BYTES = 512 * 1024
-#: Bytes to keep from the end if it does not contain the victim's start.
-_WITHOUT_START_BYTES = 64 * 1024
-#: At most this many jobs without a known victim are read: those that never started, or that ended.
-_MAX_OTHERS = 4
-#: Share of the time for finding out whose output it is.
-_FILES_SHARE = 0.45
 
 
 def output_directories(scene: Scene) -> list[Path]:
@@ -81,7 +71,7 @@ def _job_number_in(name: str) -> str:
 def _job_output_files(directory: Path) -> Iterator[Path]:
     with os.scandir(directory) as entries:
         for count, entry in enumerate(entries):
-            if count >= _MAX_ENTRIES:
+            if count >= 20_000:
                 return
             if _job_number_in(entry.name) and entry.is_file():
                 yield Path(entry.path)
@@ -121,7 +111,7 @@ def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
         except OSError:  # the log directory's own source has the gap
             continue
     recent = [each for each in dated if scene.since is None or each[0] >= scene.since - 86400]
-    return [path for _, path in sorted(recent, reverse=True)[:_MAX_OPENED]]
+    return [path for _, path in sorted(recent, reverse=True)[:60]]
 
 
 def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) -> str | None:
@@ -163,10 +153,10 @@ class LogDirectorySource:
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield the output of the victims' jobs, then of jobs without a worker, within *budget_s* seconds."""
         deadline = Deadline.of_budget(budget_s)
-        jobs = match_jobs_by_output(self._jobs, self._scene, self._system, deadline.share(_FILES_SHARE))
+        jobs = match_jobs_by_output(self._jobs, self._scene, self._system, deadline.share(0.45))
         dead = [job for job in jobs if job.victims]
-        others = [job for job in jobs if not job.victims and not job.has_live_processes][:_MAX_OTHERS]
-        left = _MAX_BYTES
+        others = [job for job in jobs if not job.victims and not job.has_live_processes][:4]
+        left = 4 * 2**20  # bytes, of all files
         for job in dead or others:
             if deadline.is_over or left <= 0:
                 yield self._gap("timed-out", f"the output of job {job.id} was not read", MORE_TIME)
@@ -226,5 +216,5 @@ def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
         for worker in workers
         if (found := re.search(rb"Start worker at: +" + re.escape(worker.encode()) + rb"\s", data))
     ]
-    at = min(starts, default=max(0, len(data) - _WITHOUT_START_BYTES))
+    at = min(starts, default=max(0, len(data) - 64 * 1024))
     return data[data.rfind(b"\n", 0, at) + 1 :]

@@ -25,7 +25,6 @@ _WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIA
 _LATE_STATES = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
 #: A job in state COMPLETING has no final state yet, so it is queried again after this many seconds.
 _ENDING_S = 0.5
-_MAX_TIMES = 4
 
 
 class SlurmSource(BatchSource):
@@ -48,7 +47,7 @@ class SlurmSource(BatchSource):
 
     def _controller_record(self, number: str) -> Iterator[JobRecord]:
         """Yield the controller's record of the latest run, once it is no longer completing."""
-        for _ in range(_MAX_TIMES):
+        for _ in range(4):
             output = self._output_of("scontrol", "show", "job", number, fails=True)
             if "JobState=COMPLETING" not in output or self._deadline.left_s < 4 * _ENDING_S:
                 break

@@ -16,12 +16,6 @@ from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, JobRecord, fin
 from workerdiag.sources.batch.log_directory import match_jobs_by_output
 from workerdiag.sources.commands import command_gap, run_command
 
-#: Share of the time for searching the jobs' output.
-_FILES_SHARE = 0.35
-#: Share of the remaining time that one command may take.
-_COMMAND_SHARE = 0.6
-#: No command is started with less time than this, in seconds.
-_MIN_S = 0.05
 #: Messages with which batch commands say that a job is unknown.
 _REASONS: Mapping[GapReason, str] = {
     "expired": r"invalid job id|not exist|not found|unknown job|no matching|has finished",
@@ -63,7 +57,7 @@ class BatchSource:
         self._gaps, self._fallback_gaps = [], []
         self._failed_commands = set()
         yield from self._rejected_jobs()
-        jobs = match_jobs_by_output(self._jobs, self._scene, self.system, self._deadline.share(_FILES_SHARE))
+        jobs = match_jobs_by_output(self._jobs, self._scene, self.system, self._deadline.share(0.35))
         records = self._records([job.id for job in jobs]) if jobs else []
         self._note_missing_jobs([job.id for job in jobs], records)
         for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
@@ -100,9 +94,9 @@ class BatchSource:
             return ""
         gaps = self._fallback_gaps if fails else self._gaps
         try:
-            if self._deadline.left_s < _MIN_S:
+            if self._deadline.left_s < 0.05:
                 raise TimeoutError(command[0])
-            result = run_command(command, self._deadline.share(_COMMAND_SHARE))
+            result = run_command(command, self._deadline.share(0.6))
         except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
             self._failed_commands.add(command[0])
             gaps.append(command_gap(self.name, command, problem))

@@ -31,8 +31,6 @@ _BY_A_PERSON = re.compile(
 )
 #: The platform's entries are at most this many seconds late (resource health overview).
 _LATE_S = 600.0
-#: At most this many entries of the activity log are read.
-_MAX_ENTRIES = 500
 _CLOUD = "https://management.azure.com"
 
 
@@ -104,7 +102,7 @@ class AzureSource(ProviderSource):
             f"eventTimestamp ge '{_iso_utc(since)}' and eventTimestamp le '{_iso_utc(until)}' "
             f"and resourceGroupName eq '{group}'"
         )
-        for event in islice(monitor.activity_logs.list(filter=condition), _MAX_ENTRIES):
+        for event in islice(monitor.activity_logs.list(filter=condition), 500):
             target = str(event.resource_id or "").lower().rpartition("/virtualmachines/")[2].split("/")[0]
             victim = names.get(target)
             if victim is not None and self._may_explain_loss(event, victim):

@@ -32,11 +32,6 @@ _TASK_KEYS = (
     "memory",
 )
 _CONTAINER_KEYS = ("name", "lastStatus", "exitCode", "reason", "memory")
-#: Maximum page size of ``ListTasks`` and ``DescribeTasks``.
-_PAGE = 100
-_MAX_PAGES = 5
-#: Container name of dask-cloudprovider's workers (aws/ecs.py, 2025.9.0).
-_CONTAINER = "dask-worker"
 
 
 @frozen
@@ -116,8 +111,8 @@ def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
     tasks: list[AwsAnswer] = []
     ahead_s = 0.0
     more: dict[str, str] = {}
-    for _ in range(_MAX_PAGES):
-        listed = ecs.list_tasks(cluster=cluster, desiredStatus="STOPPED", maxResults=_PAGE, **more)
+    for _ in range(5):
+        listed = ecs.list_tasks(cluster=cluster, desiredStatus="STOPPED", maxResults=100, **more)
         ahead_s = clock_ahead_s(listed)
         if listed.get("taskArns"):
             tasks += ecs.describe_tasks(cluster=cluster, tasks=listed["taskArns"]).get("tasks", ())
@@ -150,7 +145,7 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
 def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
     """Return the container that runs Dask, by its name or because it is the only one."""
-    named = [each for each in containers if each.get("name") == _CONTAINER]
+    named = [each for each in containers if each.get("name") == "dask-worker"]  # dask-cloudprovider, aws/ecs.py
     if named or len(containers) == 1:
         return (named or list(containers))[0]
     return None

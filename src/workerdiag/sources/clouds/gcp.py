@@ -37,11 +37,8 @@ _ENDING = (
     "suspend",
     "reset",
 )
-_BY_THE_GUEST = "compute.instances.guestTerminate"
 #: Seconds by which an operation may follow the death: the provider notices a failed host late.
 _LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
-#: Maximum number of operations on the one page that is read.
-_MAX_OPERATIONS = 200
 
 
 @frozen
@@ -109,7 +106,7 @@ class GcpSource(ProviderSource):
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
         if not names and (self.scene.victims or not self.scene.cluster_is("GCPCluster")):
             return
-        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MAX_OPERATIONS}
+        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": 200}
         options = _request_options(deadline), self._client_options()
         for operation in _list_operations(compute, project, params, *options):
             target = str(operation.target_link).rpartition("/instances/")[2]
@@ -125,7 +122,8 @@ class GcpSource(ProviderSource):
 
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         kind = str(operation.operation_type)
-        follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
+        is_by_guest = kind == "compute.instances.guestTerminate"
+        follows = is_by_guest and bool(getattr(self.scene.cluster, "auto_shutdown", False))
         happened = machine.to_timestamp(operation.insert_time or operation.start_time)
         missed = self._missed(victim)
         in_time = machine.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))

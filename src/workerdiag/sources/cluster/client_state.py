@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
-from typing import Final
 
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Event
 
-#: Time for the address to answer, in seconds. A refusal comes at once.
-_ANSWER_S: Final = 1.0
 #: What an address says by the error of a connection (``man 2 connect``).
 _ANSWER_OF_ERROR = {
     errno.ECONNREFUSED: "refused",
@@ -40,7 +37,7 @@ def client_state_events(client: Client, deadline: Deadline) -> Iterator[Event]:
                 fields={
                     "status": status,
                     "address": address or None,
-                    "answer": _answer_of(address, deadline.share(at_most_s=_ANSWER_S).left_s),
+                    "answer": _answer_of(address, deadline.share(at_most_s=1.0).left_s),
                     "cluster": _name_of(getattr(cluster, "status", None)),
                     "scheduler": _name_of(getattr(in_process, "status", None)),
                 },

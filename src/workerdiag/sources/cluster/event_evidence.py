@@ -14,9 +14,6 @@ from workerdiag.sources.cluster.state import ClusterState, describe_executing
 #: Evidence names at most this many members of a collection in an event.
 _MAX_NAMED = 20
 _TEXT_CHARS = 4000
-_TRACEBACK_CHARS = 16 * 1024
-_MAX_WORKERS = 100
-_MAX_HEALTHY_WORKERS = 20
 #: States of a task that a thread of the worker runs, or may run: nobody can stop one that is cancelled.
 _IN_THREADS = ("executing", "long-running", "cancelled", "resumed")
 _FIELD_NAMES = {"processing-tasks": "processing"}
@@ -50,7 +47,7 @@ def _extra_evidence(topic: str, message: Reply, when: float, identity: Identity)
         yield MemoryReading(identity=identity, rss_bytes=rss, when=when)
     text = f"{message.get('traceback_text', '')}{message.get('exception_text', '')}"
     if topic == "worker-fail-hard" and text:  # the worker's log also had it, and is gone
-        data = text[:_TRACEBACK_CHARS].encode("utf-8", errors="replace")
+        data = text[: 16 * 1024].encode("utf-8", errors="replace")
         yield LogChunk(origin=f"event {topic} {when}", data=data, stream="worker", identity=identity)
 
 
@@ -82,9 +79,9 @@ def worker_state_events(
     interval_s = state.heartbeat_interval_s
     states = {address: _state_fields(address, state, silent) for address in state.workers}
     chosen = list(states)
-    if len(states) > _MAX_HEALTHY_WORKERS:
+    if len(states) > 20:
         chosen = [each for each in states if not is_healthy(states[each], interval_s=interval_s)]
-    for address in sorted(chosen, key=lambda each: each not in silent)[:_MAX_WORKERS]:
+    for address in sorted(chosen, key=lambda each: each not in silent)[:100]:
         worker = state.workers[address]
         identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
         identity = identity.merged_with(known.get(address, NO_IDENTITY))

@@ -85,9 +85,6 @@ def _losses(count: int, moments: Sequence[float], **numbers: Any) -> Losses:
     return Losses(count=count, within_s=within_s, last_when=max(moments, default=None), **numbers)
 
 
-#: A topic with this many events may have dropped earlier ones (``low-level-log-length``).
-_FULL_TOPIC = 1000
-MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_KEPT_EVENTS = 100
 #: Actions in the topic ``all`` that report ends of workers (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
@@ -170,7 +167,7 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
         and (each.when >= moment - RECENT_S or (not each.expected and each.tasks & tasks))
     ]
     others.sort(key=lambda each: (each.expected, -each.when))
-    return [*about, *(identity_of(worker=each.worker) for each in others)][:MAX_DEAD]
+    return [*about, *(identity_of(worker=each.worker) for each in others)][:8]
 
 
 def last_events(entries: TimedEvents) -> TimedEvents:
@@ -180,7 +177,7 @@ def last_events(entries: TimedEvents) -> TimedEvents:
 
 def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
     """Whether the topic may have dropped events after *since*."""
-    return len(entries) >= _FULL_TOPIC and entries[0][0] > since
+    return len(entries) >= 1000 and entries[0][0] > since  # ``low-level-log-length``
 
 
 def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: float) -> TimedEvents:

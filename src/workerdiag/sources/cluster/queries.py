@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #: Records requested of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
 NANNY_RECORDS = 200
-#: At most this many workers receive the same request.
-_MAX_ASKED = 5
 _T = TypeVar("_T")
 
 
@@ -115,7 +113,7 @@ async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
 
 async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply:
     """Return the package versions of at most five workers, by address; those that do not answer are missing."""
-    asked = list(workers[:_MAX_ASKED])
+    asked = list(workers[:5])
     return dict(await client.scheduler.broadcast(msg={"op": "versions"}, workers=asked, on_error="ignore"))
 
 
@@ -179,12 +177,6 @@ def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> dist
     return made
 
 
-#: Share of the remaining time that one request may take before the scheduler counts as unresponsive.
-_SHARE = 0.8
-#: The same while the client is not connected: an answer is unlikely.
-_SHARE_UNCONNECTED = 0.2
-#: Share of a round's time for requests; the rest is for returning on time.
-_ASKING_SHARE = 0.95
 #: Default event topics: those that report deaths.
 TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
 
@@ -228,7 +220,7 @@ class Asker:
 
     def begin_round(self, deadline: Deadline) -> None:
         """Begin a round with a new *deadline* and no gaps."""
-        self._deadline = deadline.share(_ASKING_SHARE)
+        self._deadline = deadline.share(0.95)  # the rest is for returning on time
         self.is_responsive = True
         self.gaps = []
 
@@ -261,7 +253,7 @@ class Asker:
 
     def request_deadline(self) -> Deadline:
         """Return the deadline of a request sent now."""
-        share = _SHARE if self.status() == "running" else _SHARE_UNCONNECTED
+        share = 0.8 if self.status() == "running" else 0.2
         return self._deadline.share(share)
 
     def status(self) -> str:

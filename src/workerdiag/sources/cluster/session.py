@@ -51,11 +51,6 @@ from workerdiag.sources.cluster.state import (
 from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
 from workerdiag.sources.cluster.workers import fetch_workers
 
-#: Time for the call stacks of running tasks, in seconds, and their number.
-_STACKS_S, _MAX_STACKS = 1.0, 20
-#: Time that a nanny takes to start a new worker, in seconds.
-_RESTART_S = 1.5
-
 
 class ClusterSession:
     """One round of requests; answers are kept however the round ends."""
@@ -205,7 +200,7 @@ class ClusterSession:
         entries = self._all_events or ()
         nannies = losses.select_nannies(self._dead, self._workers, entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which it may be restarting
-            await asyncio.sleep(self._asker.request_deadline().share(0.5, at_most_s=_RESTART_S).left_s)
+            await asyncio.sleep(self._asker.request_deadline().share(0.5, at_most_s=1.5).left_s)
             await self._ask_workers("workers again")
             nannies = losses.select_nannies(self._dead, self._workers, entries)
         if not nannies and (self._workers or self._dead):
@@ -286,10 +281,10 @@ class ClusterSession:
             worker.get("executing") or () for address, worker in self._workers.items() if address not in silent
         ]
         others = [key for listed in lists for key, _ in listed if len(key) < KEY_CHARS]
-        keys = [parsed_key(each) for each in list(dict.fromkeys([*awaited, *others]))[:_MAX_STACKS]]
+        keys = [parsed_key(each) for each in list(dict.fromkeys([*awaited, *others]))[:20]]
         call = partial(fetch_stacks, self._client, keys)
         with guarded("asking for call stacks"):  # a worker that does not answer says nothing of its scheduler
-            stacks = await answer_in_time(call, self._asker.request_deadline().share(at_most_s=_STACKS_S))
+            stacks = await answer_in_time(call, self._asker.request_deadline().share(at_most_s=1.0))
             return {key: wait_in(stack) for key, stack in stacks.items()}
         return {}
 
@@ -324,8 +319,6 @@ class ClusterSession:
         self._evidence += event_evidence(topic, entries, self._known)
 
 
-#: A scheduler's line that lists lost keys can be megabytes long.
-_RECORD_CHARS = 16 * 1024
 _ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 
@@ -375,7 +368,7 @@ def records_chunk(
 def _format_record(record: ServerLogRecord, logger: str) -> str:
     moment = datetime.fromtimestamp(record.created, tz=UTC)
     time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}"
-    text = record.text[:_RECORD_CHARS]
+    text = record.text[: 16 * 1024]  # a line that lists lost keys can be megabytes long
     rewritten, count = _ASCTIME.subn(time, text)
     if count:
         return rewritten
@@ -394,8 +387,6 @@ def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collectio
     return any(is_other_nanny(each.text, nanny) for each in records)
 
 
-#: Time-out of one nanny's answer, in seconds.
-_NANNY_S = 5.0
 #: Longest wait for a logged exit, in seconds. A nanny never logs exit status 0, so such a death costs this.
 EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
@@ -436,7 +427,7 @@ class NannyLogs:
         The scheduler takes 30 s to notice that a nanny is gone.
         """
         self.found += len(nannies)
-        deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
+        deadline = self._asker.request_deadline().share(at_most_s=5.0)
         reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
         ended = [(each.nanny, each.pid) for each in self._about if each.pid is not None]
         own_pids = [tuple(pid for nanny, pid in ended if nanny == each) for each in nannies]

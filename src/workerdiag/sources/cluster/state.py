@@ -18,13 +18,8 @@ from workerdiag.sources.cluster.synchronization import Wait, graph_waits_at, wai
 
 #: No losses are known.
 NO_LOSSES = Losses()
-#: A worker without a heartbeat for this many seconds and this many intervals may be silent.
-_SILENT_S = 5.0
-_SILENT_INTERVALS = 6
 #: A worker without a heartbeat in this many more seconds is silent.
 LISTENING_S = 1.2
-#: At most this many of the tasks that the client waits for become evidence.
-_MAX_AWAITED = 5
 _WAITING = ("queued", "no-worker", "waiting")
 
 
@@ -95,7 +90,7 @@ class ClusterState:
         A blocked scheduler receives no heartbeats at all: that all are silent needs a second look that is long
         enough for a heartbeat of each.
         """
-        least_s = max(_SILENT_S, _SILENT_INTERVALS * self.heartbeat_interval_s)
+        least_s = max(5.0, 6 * self.heartbeat_interval_s)
         old = [address for address, age in self.ages_s.items() if age >= least_s]
         if len(old) == len(self.workers) and self.heartbeat_interval_s < LISTENING_S:
             return old
@@ -117,7 +112,7 @@ def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | No
 def awaited_tasks(counts: Reply) -> list[Reply]:
     """Return the first unfinished tasks among those that the client waits for."""
     awaited = [each for each in counts.get("tasks", ()) if each.get("awaited")]
-    return [each for each in awaited if each["state"] in ("processing", *_WAITING)][:_MAX_AWAITED]
+    return [each for each in awaited if each["state"] in ("processing", *_WAITING)][:5]
 
 
 def undelivered_errors(counts: Reply, client: Client) -> Iterator[Event]:
@@ -230,17 +225,13 @@ def _round_or_none(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
-#: At most this many keys that the client waits for are looked up.
-MAX_KEYS = 50
-
-
 def wanted_keys(client: Client) -> list[object]:
     """Return the keys of the client's failed and pending futures, failed ones first."""
     futures = list(getattr(client, "futures", {}).items())
     states = {key: getattr(state, "status", "") for key, state in futures}
     failed = [key for key, status in states.items() if status == "error"]
     waiting = [key for key, status in states.items() if status == "pending"]
-    return [*failed, *waiting][:MAX_KEYS]
+    return [*failed, *waiting][:50]
 
 
 def pending_count(client: Client) -> int:

@@ -62,7 +62,6 @@ SETTINGS = (
 )
 #: Packages that a scheduler may lack, or have in another version, without harm (``versions.py``).
 _NOT_OF_SCHEDULERS = {"numpy", "pandas"}
-_MAX_NAMES = 40
 _MAX_CHARS = 100
 
 
@@ -204,7 +203,7 @@ def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Map
 
 
 def _package_versions(packages: object) -> dict[str, str]:
-    pairs = list(packages.items())[:_MAX_NAMES] if isinstance(packages, Mapping) else []
+    pairs = list(packages.items())[:40] if isinstance(packages, Mapping) else []
     return {str(name)[:_MAX_CHARS]: str(each)[:_MAX_CHARS] for name, each in pairs if each is not None}
 
 

@@ -24,13 +24,6 @@ from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, EventValue]
 
-#: A file system with less than this free, or less than a thousandth, is full.
-FULL_BYTES = 4 * 2**20
-FULL_SHARE = 0.001
-#: A process with this share of its descriptors open is about to run out of them.
-NEARLY_ALL_SHARE = 0.95
-#: Accuracy of the clock comparison, in seconds.
-SKEW_S = 10.0
 #: A nanny and the scheduler notice a worker's exit within this many seconds of each other.
 NOTED_S = 2.0
 _GROUP_FIELDS = tuple(
@@ -159,7 +152,7 @@ def _host_event(host: Reply, respondent: Respondent, subject: Subject) -> Event:
         fields["available_percent"] = round(100 * available / total, 1)
     if subject.when is not None and "uptime_s" in host and "now" in host:
         started = float(host["now"]) - float(host["uptime_s"])
-        fields["restarted_after_death"] = "yes" if started > subject.when - SKEW_S else "no"
+        fields["restarted_after_death"] = "yes" if started > subject.when - 10.0 else "no"  # as clocks differ
     return Event(topic="host", fields=fields, identity=subject.identity)
 
 
@@ -171,7 +164,7 @@ def _limit_fields(limits: Reply) -> _Fields:
     opened, most = limits.get("open_files"), limits.get("nofile_soft")
     if isinstance(opened, int) and isinstance(most, int) and most:
         fields["open_files_share"] = round(opened / most, 3)
-        fields["descriptors_left"] = "no" if opened >= NEARLY_ALL_SHARE * most else "yes"
+        fields["descriptors_left"] = "no" if opened >= 0.95 * most else "yes"
     return fields
 
 
@@ -180,7 +173,7 @@ def _disk_fields(disk: Reply) -> _Fields:
     size, free = disk.get("size_bytes"), disk.get("free_bytes")
     if isinstance(size, int) and isinstance(free, int) and size:
         fields |= {"size_bytes": size, "free_bytes": free}
-        fields["full"] = "yes" if free < FULL_BYTES or free < FULL_SHARE * size else "no"
+        fields["full"] = "yes" if free < 4 * 2**20 or free < 0.001 * size else "no"
     inodes, left = disk.get("inodes"), disk.get("free_inodes")
     if isinstance(inodes, int) and isinstance(left, int) and inodes:
         fields |= {"free_inodes": left, "inodes_full": "yes" if left == 0 else "no"}
@@ -189,17 +182,10 @@ def _disk_fields(disk: Reply) -> _Fields:
 
 #: The kernel and the scheduler notice a death within this many seconds of each other, on compared clocks.
 SAME_MOMENT_S = 15.0
-#: The same for a process of unknown pid, which only the time can identify.
-NAMELESS_S = 5.0
 #: A disk or machine failure at most this many seconds before a death may have led to it.
 BEFORE_S = 300.0
-AFTER_S = 15.0
-#: The scheduler notices an exit at most this many seconds before the kernel logs the crash.
-NOTICED_S = 2.0
-#: The same for a process whose exit no nanny logged: any other crash may be another program's.
+#: The same if no nanny logged the exit: any other crash may be another program's.
 UNLOGGED_S = 1.0
-#: The kernel logs the lines of one kill within this many seconds.
-TOGETHER_S = 2.0
 
 _OOM_BEGINNING = re.compile(r"invoked oom-killer", re.IGNORECASE)
 _OOM_LINE = re.compile(
@@ -298,7 +284,8 @@ class KernelLog:
         block: list[KernelLine] = []
         for line in self.lines:
             of_kill = _OOM_LINE.search(line[1]) is not None
-            if block and (_OOM_BEGINNING.search(line[1]) or line[0] - block[-1][0] > TOGETHER_S):
+            # The lines of one kill stand this close.
+            if block and (_OOM_BEGINNING.search(line[1]) or line[0] - block[-1][0] > 2.0):
                 yield block
                 block = []
             if of_kill:
@@ -314,7 +301,7 @@ class KernelLog:
         """Return the index of the worker that an OOM kill ended, or None; workers in *taken* match by pid only."""
         text, when = "\n".join(text for _, text in block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
-        near = self._near(when, subjects, within_s=NAMELESS_S)
+        near = self._near(when, subjects, within_s=5.0)  # only the time identifies a process of unknown pid
         if self.same_pid_namespace:
             for index, each in enumerate(subjects):
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
@@ -366,7 +353,7 @@ class KernelLog:
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
             is_logged = each.own or each.noted_pid is not None
             earliest_s = SAME_MOMENT_S if is_logged else UNLOGGED_S
-            latest_s = NOTICED_S if is_logged else UNLOGGED_S
+            latest_s = 2.0 if is_logged else UNLOGGED_S
             fits = is_logged or _PYTHON_CRASH.match(line[1]) is not None
             is_noted = self.signals.get(pid or 0) == signal
             drift_s = self.drift_s if is_noted else min(self.drift_s, earliest_s)
@@ -400,7 +387,7 @@ def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
 
 
 def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
-    return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in subjects)
+    return any(each.when is not None and -15.0 <= each.when - when <= BEFORE_S for each in subjects)
 
 
 def _iso_time(when: float) -> str:

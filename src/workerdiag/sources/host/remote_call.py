@@ -20,15 +20,13 @@ from typing import Any, TypedDict
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.model.dask import Client, Method, is_disallowed
+from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
 #: Names of probes: modules of the standard library alone, each with a function ``read``.
 LOCATION_PROBES = ("location",)
 DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
 LIVE_PROBES = ("control_groups", "machine")
-#: Maximum characters of an answer. A machine returns some kB, with a full kernel log 256 kB.
-MAX_CHARS = 2**20
 
 #: Runs remotely: each probe in its own namespace, independent of failures of the others.
 _PROBE_RUNNER = """
@@ -104,11 +102,8 @@ async def probe_elsewhere(
 def run_in_client_loop(
     client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
 ) -> None:
-    """Run *call* on the client's event loop, also an asynchronous client's, and wait for it in this other thread."""
-    from distributed import utils
-
-    sync: Method = utils.sync
-    sync(client.loop, call, callback_timeout=deadline.left_s)
+    """Run *call* on the event loop of a client, asynchronous or not, and wait for it in this other thread."""
+    client.sync(call, asynchronous=False, callback_timeout=deadline.left_s)
 
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
@@ -139,7 +134,7 @@ def _parse_reply(reply: object) -> Answer:
     if reply.get("status") != "OK":
         raise _remote_error(str(reply.get("text") or reply.get("exception_text") or reply.get("exception")))
     text = reply.get("result")
-    if not isinstance(text, str) or len(text) > MAX_CHARS:
+    if not isinstance(text, str) or len(text) > 2**20:
         raise UnreadableAnswerError(f"a result of type {type(text).__name__}")
     answers = json.loads(text)
     return {str(name): part for name, part in dict(answers).items() if isinstance(part, dict)}

@@ -179,13 +179,8 @@ def _shares_boot(scene: Scene) -> bool:
     return len(places) > 1 and len({each.boot_id for each in places}) == 1
 
 
-SOURCE_NAME = "location"
 #: At most this many nannies are asked.
 MAX_NANNIES = 4
-#: Time-out in seconds of a nanny without a registered worker, which may be gone.
-UNREGISTERED_S = 1.0
-#: Share of the time for requests; the rest is for returning on time.
-_ASKING_SHARE = 0.9
 #: Minimum time of one request, in seconds.
 _MIN_S = 0.05
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
@@ -199,7 +194,7 @@ def find_locations(
     It asks the victims' nannies (at most four; in place of a lost one another nanny on its host), the
     scheduler and this process. It must not be called from the client's own event loop.
     """
-    inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
+    inquiry = _LocationInquiry(client, victims, deadline.share(0.9))  # the rest is for returning on time
     inquiry.probe_here()
     if inquiry.is_open():
         with guarded("locating workers", inquiry.note_silent_scheduler):
@@ -273,7 +268,7 @@ class _LocationInquiry:
         began = time.time()
         deadline = self._deadline.share(at_least_s=_MIN_S)
         if role == "nanny" and identity.nanny not in self._registered_nannies:
-            deadline = deadline.share(at_most_s=UNREGISTERED_S)
+            deadline = deadline.share(at_most_s=1.0)  # it may be gone
         nanny = None if role == "scheduler" else str(identity.nanny)
         answer = await probe_elsewhere(self._client, nanny, LOCATION_PROBES, {}, deadline)
         location = answer.get("location", {})
@@ -340,7 +335,7 @@ def _text_items(items: object) -> Iterator[tuple[str, str]]:
 
 
 def _location_gap(place: str, problem: BaseException) -> Gap:
-    found = queries.query_gap(f"{SOURCE_NAME}: {place}", problem)
+    found = queries.query_gap(f"location: {place}", problem)
     return evolve(found, remedy=_FORBIDDEN_REMEDY) if found.reason == "forbidden" else found
 
 

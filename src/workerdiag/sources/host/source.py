@@ -25,15 +25,8 @@ from workerdiag.sources.host.remote_call import (
 from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
-#: Time-out of a machine's answer, and minimum time of each step, in seconds.
-_ANSWER_S = 3.0
-_MIN_S = 0.05
-#: How far back to search without a time of death, in seconds.
-_LOOK_BACK_S = 900.0
 #: How far before a death to search for its cause, in seconds.
 _BEFORE_S = 300.0
-#: Remedy: the command to type on the machine itself.
-_BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
 
 
 class HostSource:
@@ -112,14 +105,14 @@ class HostSource:
         return [found[index] for index in range(len(targets))]
 
     async def _ask(self, respondent: Respondent) -> Answer:
-        deadline = self._share(0.9).share(at_most_s=_ANSWER_S)
+        deadline = self._share(0.9).share(at_most_s=3.0)
         return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
 
     def _probe_request(self, respondent: Respondent) -> Request:
         ahead_s = respondent.place.clock_ahead_s or 0.0
         times = [each.when for each in respondent.subjects]
         known = [when for when in times if when is not None]
-        since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else _LOOK_BACK_S
+        since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else 900.0
         return {
             "since_s": max(_BEFORE_S, since_s),
             "ended": PROCESS_ENDED_BY,
@@ -165,13 +158,13 @@ class HostSource:
             yield machine_gap(host, ConnectionError("no nanny or scheduler is left there to ask"))
 
     def _share(self, part: float) -> Deadline:
-        return self._deadline.share(part, at_least_s=_MIN_S)
+        return self._deadline.share(part, at_least_s=0.05)
 
 
 def machine_gap(title: str, problem: BaseException) -> Gap:
     """Return the gap of a machine that could not be probed."""
     reason: GapReason
-    reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
+    reason, remedy = "unreachable", f"on {title}: dmesg -T | grep -iE 'killed process|segfault'; uptime"
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", MORE_TIME
     elif isinstance(problem, PermissionError):

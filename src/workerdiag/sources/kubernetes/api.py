@@ -28,12 +28,6 @@ from workerdiag.units import parse_timestamp
 SOURCE_NAME = "Kubernetes"
 #: Maximum bytes of all responses together.
 MAX_BYTES = 4 * 2**20
-#: Share of the round's time that one response may take.
-_REQUEST_SHARE = 0.5
-#: Maximum number of concurrent requests.
-_AT_ONCE = 4
-#: Time-out of a log in seconds: it comes from a kubelet whose node may be lost, and the server waits long.
-_LOG_S = 3.0
 #: File with a pod's namespace (Kubernetes documentation, "Accessing the API from a Pod").
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -44,10 +38,10 @@ class KubernetesApi:
     def __init__(self, note: Callable[[Gap], None], deadline: Deadline) -> None:
         self._note = note
         self._deadline = deadline
-        self._request_s = deadline.share(_REQUEST_SHARE, at_least_s=0.1).left_s
+        self._request_s = deadline.share(0.5, at_least_s=0.1).left_s
         self._noted_gaps: set[tuple[str, str]] = set()
         self._bytes_left = MAX_BYTES
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Semaphore(4)
         self._api: Any = None
         #: Seconds by which its clock is ahead of ours; None before the first response.
         self.ahead_s: float | None = None
@@ -101,7 +95,7 @@ class KubernetesApi:
         """Return a container's log, at most *most_bytes*; raises UnansweredError."""
         path = f"pods/{pod}/log"
         try:
-            async with asyncio.timeout(_LOG_S):
+            async with asyncio.timeout(3.0):  # a kubelet has it, whose node may be lost
                 status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
         except TimeoutError:
             detail = "the node that has the log did not answer in time"
@@ -179,8 +173,6 @@ class KubernetesApi:
 
 
 _USER = re.compile(r'User "([^"\s]{1,200})"')
-#: Kinds without a namespace, which need a ``clusterrole`` to read.
-_CLUSTER_WIDE = ("nodes",)
 
 
 @define(eq=False)
@@ -241,7 +233,7 @@ def _parse_json(body: bytes) -> object:
 
 
 def _grant_command(kind: str, namespace: str, user: str) -> str:
-    if kind in _CLUSTER_WIDE:
+    if kind == "nodes":  # which have no namespace
         role, scope = "clusterrole", ""
     else:
         role, scope = "role", f" -n {shlex.quote(namespace)}"

@@ -16,9 +16,6 @@ from workerdiag.model.identity import Identity
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, mapping_at, mappings_at, text_at, time_at
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, VictimPod, parse_termination
 
-#: A node's OOM event belongs to a death at most this many seconds away.
-_SAME_MOMENT_S = 5.0
-_KILLS_FOR_MEMORY = ("SystemOOM", "OOMKilling")
 #: Reasons of node events that report health or a kubelet's start.
 _HARMLESS_REASONS = (
     "Starting",
@@ -28,8 +25,6 @@ _HARMLESS_REASONS = (
     "NodeAllocatable",
     "InvalidDisk",
 )
-#: At most this many unhealthy pods are described, one for each kind of failure.
-_MOST = 3
 
 
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
@@ -116,10 +111,10 @@ def _nearest_victim(event: KubernetesEvent, rivals: Sequence[VictimPod]) -> Vict
 
 def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
     """Whether a node's event may concern this death; an OOM kill only at the same moment."""
-    if event.reason not in _KILLS_FOR_MEMORY:
+    if event.reason not in ("SystemOOM", "OOMKilling"):
         return not event.reason.startswith(_HARMLESS_REASONS)
     when = found.end.finished if found.end is not None else found.victim.when
-    return when is None or event.last is None or abs(event.last - when) <= _SAME_MOMENT_S
+    return when is None or event.last is None or abs(event.last - when) <= 5.0
 
 
 def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
@@ -128,7 +123,7 @@ def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     for pod in sorted(pods, key=lambda each: -(each.created or 0.0)):
         if trouble := pod.trouble(since=since):
             found.setdefault(trouble, pod)
-    return list(found.values())[:_MOST]
+    return list(found.values())[:3]
 
 
 def unhealthy_evidence(pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float) -> Iterator[Evidence]:

@@ -41,8 +41,6 @@ WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")
 _RUNS_DASK = re.compile(r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda")
 _DASK_VARIABLES = (*WORKER_NAME_VARIABLES, "DASK_SCHEDULER_ADDRESS")
 _USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
-#: Annotation that names kubectl's default container (Kubernetes documentation, "Well-Known Labels").
-_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 #: Default seconds between SIGTERM and SIGKILL (core/v1).
 _GRACE_S = 30.0
 
@@ -185,7 +183,7 @@ def parse_pod(raw: Mapping[str, object]) -> Pod:
     """Parse a pod of the API server."""
     metadata, spec, status = (mapping_at(raw, key) for key in ("metadata", "spec", "status"))
     name, labels = text_at(metadata, "name"), mapping_at(metadata, "labels")
-    default = text_at(mapping_at(metadata, "annotations"), _DEFAULT_CONTAINER)
+    default = text_at(mapping_at(metadata, "annotations"), "kubectl.kubernetes.io/default-container")
     container = dask_container(mappings_at(spec, "containers"), default=default)
     container_name = text_at(container, "name")
     statuses = (each for each in mappings_at(status, "containerStatuses") if container_name)
@@ -469,15 +467,7 @@ def _started_after(pod: Pod, victim: Victim) -> bool:
 #: Valid Kubernetes names (RFC 1123); nothing else gets into a request.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _SERVICE = re.compile(r"://(?P<service>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)(?P<svc>\.svc\b)?")
-_NAMESPACES = ("POD_NAMESPACE", "MY_POD_NAMESPACE")
-_PODS = ("POD_NAME", "MY_POD_NAME")
 _GATEWAY = "DASK_GATEWAY_CLUSTER_NAME"
-#: Part of a cgroup path below a kubelet.
-_KUBELET_GROUP = "kubepods"
-#: A cluster of at most this many pods is listed completely; of a larger one only the relevant pods.
-_MAX_PODS = 60
-#: Smaller differences of clocks are not measurable: HTTP has whole seconds.
-_MIN_APART_S = 2.0
 
 
 @frozen(kw_only=True)
@@ -509,7 +499,7 @@ def target_of(scene: Scene) -> KubernetesTarget | None:
     cluster, labels = _cluster_and_labels(object_, address, scene)
     namespaces = [
         getattr(object_, "namespace", None),
-        *(scene.variable(each) for each in _NAMESPACES),
+        *(scene.variable(each) for each in ("POD_NAMESPACE", "MY_POD_NAMESPACE")),
         (scene.variable(_GATEWAY) or "").rpartition(".")[0],
         address and address["namespace"],
     ]
@@ -534,8 +524,7 @@ def _ran_in_pods(scene: Scene) -> bool:
     """Whether the victims ran in pods; without a surviving process near them, whether this one does."""
     near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
     return any(
-        each.environment.get("KUBERNETES_SERVICE_HOST")
-        or any(_KUBELET_GROUP in path for path in each.cgroups.values())
+        each.environment.get("KUBERNETES_SERVICE_HOST") or any("kubepods" in path for path in each.cgroups.values())
         for each in near or scene.locations
     )
 
@@ -567,8 +556,8 @@ def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     place = next((each for each in places if each.is_of(identity)), None)
     if place is None:
         return None
-    names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME"), place.hostname]
-    return next((each for each in map(name_or_none, names) if each), None)
+    names = map(place.environment.get, ("POD_NAME", "MY_POD_NAME", "HOSTNAME"))
+    return next((each for each in map(name_or_none, (*names, place.hostname)) if each), None)
 
 
 class PodSearch:
@@ -628,7 +617,7 @@ class PodSearch:
     def to_api_clock(self, when: float | None) -> float | None:
         """Convert a scheduler's time to the API server's clock, if the two are known to differ."""
         apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
-        return when if when is None or abs(apart_s) < _MIN_APART_S else when + apart_s
+        return when if when is None or abs(apart_s) < 2.0 else when + apart_s  # HTTP has seconds
 
     def is_in_window(self, event: KubernetesEvent) -> bool:
         """Whether an event is within the relevant time."""
@@ -650,7 +639,7 @@ class PodSearch:
 
     async def _add_matching_pods(self, *, labels: str = "", fields: str = "") -> bool:
         items, complete = await self._api.items(
-            "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MAX_PODS
+            "pods", namespace=self.namespace, labels=labels, fields=fields, most=60
         )
         self._pods |= {pod.uid: pod for pod in map(parse_pod, items)}
         return complete

@@ -34,9 +34,6 @@ from workerdiag.sources.kubernetes.pods import (
     target_of,
 )
 
-#: Share of the budget for requests; the event loop needs the rest to stop.
-_WAITING_SHARE = 0.95
-
 
 class KubernetesSource:
     """Queries the API server about the victims' pods, their events, nodes and logs; changes nothing."""
@@ -60,7 +57,7 @@ class KubernetesSource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield the API server's evidence, pods first, within *budget_s* seconds."""
-        deadline, asking = Deadline.after(_WAITING_SHARE * budget_s), Deadline.of_budget(budget_s)
+        deadline, asking = Deadline.after(0.95 * budget_s), Deadline.of_budget(budget_s)
         found: list[Evidence] = []
         try:
             # An abandoned DNS look-up may hang for long.
@@ -89,19 +86,8 @@ def _source_gap(reason: GapReason, detail: str, remedy: str) -> Gap:
     return Gap(source=SOURCE_NAME, reason=reason, detail=detail, remedy=remedy)
 
 
-#: At most this many events of a namespace are listed; of more, only the relevant ones.
-_MAX_EVENTS = 300
-_MAX_NODES = 3
-#: Maximum lines and bytes from the end of a container's log, and seconds of it before the death.
-_LOG_LINES = 300
-_LOG_BYTES = 256 * 1024
-_LOG_BEFORE_S = 300.0
 #: Wait in seconds for a status: the kubelet checks its containers once a second and then reports to the API.
 _KUBELET_S = 1.5
-#: Deaths at most this many seconds old get that wait.
-_FRESH_S = 10.0
-#: The API server keeps events this many seconds (kube-apiserver, ``--event-ttl``, 1h).
-_EVENTS_S = 3600.0
 
 
 class KubernetesSession:
@@ -165,7 +151,7 @@ class KubernetesSession:
 
     async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, object]], bool]:
         namespace = namespace or self._search.namespace
-        return await self._api.items("events", namespace=namespace, fields=fields, most=_MAX_EVENTS)
+        return await self._api.items("events", namespace=namespace, fields=fields, most=300)
 
     async def _events_in_question(self) -> list[dict[str, object]]:
         """Return events of found and unhealthy pods, and events that report ends of pods."""
@@ -181,7 +167,7 @@ class KubernetesSession:
         for each in found:
             events = (event.node for event in listed if event.uid == each.uid)
             name = each.pod.node if each.pod is not None else next(filter(None, events), "")
-            if name_or_none(name) and (name in nodes or len(nodes) < _MAX_NODES):
+            if name_or_none(name) and (name in nodes or len(nodes) < 3):
                 nodes.setdefault(name, []).append(each)
         return nodes
 
@@ -210,7 +196,7 @@ class KubernetesSession:
             return
         params = {}
         if end is None and found.victim.when is not None:
-            params["sinceSeconds"] = str(max(1, int(self._search.now() - found.victim.when + _LOG_BEFORE_S)))
+            params["sinceSeconds"] = str(max(1, int(self._search.now() - found.victim.when + 300.0)))
         previous = end is not None and end.earlier
         await self._read_log(pod, kubectl_text.log_identity(found), params, previous=previous)
 
@@ -222,9 +208,9 @@ class KubernetesSession:
     async def _read_log(self, pod: Pod, identity: Identity, params: dict[str, str], *, previous: bool) -> None:
         if not pod.container_name:
             return
-        params |= {"container": pod.container_name, "tailLines": str(_LOG_LINES)}
+        params |= {"container": pod.container_name, "tailLines": "300"}
         params |= {"previous": "true"} if previous else {}
-        data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=_LOG_BYTES)
+        data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=256 * 1024)
         if data:
             origin = kubectl_text.logs_command(pod) + (" --previous" if previous else "")
             self._emit(LogChunk(origin=origin, data=data, identity=identity))
@@ -247,7 +233,7 @@ class KubernetesSession:
             where = f"in namespace {self._search.namespace}"
             detail = f"no pod {where} belongs to {named}: it is gone, and its status with it"
             now = self._search.now()
-            old = all(each.when is not None and now - each.when > _EVENTS_S for each in without)
+            old = all(each.when is not None and now - each.when > 3600.0 for each in without)  # --event-ttl
             remedy = f"kubectl -n {shlex.quote(self._search.namespace)} get events --sort-by=.lastTimestamp"
             self._pods_gap("expired", detail, "keep the pods' logs and events elsewhere" if old else remedy)
 
@@ -272,4 +258,4 @@ class KubernetesSession:
 
     def _is_fresh(self, found: VictimPod) -> bool:
         when = found.victim.when
-        return found.end is None and when is not None and self._search.now() - when < _FRESH_S
+        return found.end is None and when is not None and self._search.now() - when < 10.0

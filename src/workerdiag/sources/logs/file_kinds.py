@@ -43,9 +43,6 @@ _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ
 
 #: Control bytes that do not occur in logs; ``\b``, tab, line ends, form feed and escape do.
 _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
-#: Text has at most this share of them, or of single NULs. A tenth of random bytes are such.
-_MAX_CONTROL = 0.02
-_SAMPLED_BYTES = 64 * 1024
 
 
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
@@ -180,12 +177,12 @@ def _unzstd_by_package(file: _PeekableFile) -> Iterator[bytes]:
 def _check_text(name: str, first: bytes) -> None:
     if first[257:262] == b"ustar":
         raise UnreadableInputError(name, "looks binary (a tar archive)", "unpack it and give the files in it")
-    head = first[:_SAMPLED_BYTES]
+    head = first[: 64 * 1024]
     # A log truncated while a process writes to it begins with one long run of NULs: that is text.
     runs = len(re.findall(rb"\x00+", head))
     text = head.replace(b"\0", b"")
     odd = runs + len(text) - len(text.translate(None, _CONTROL))
-    if head and odd > (max(2, _MAX_CONTROL * len(text)) if text else 0):
+    if head and odd > (max(2, 0.02 * len(text)) if text else 0):  # a tenth of random bytes are odd
         raise UnreadableInputError(name, "looks binary", "give the log itself, as text")
 
 
@@ -232,7 +229,6 @@ MAGIC_BYTES = len(BOX_MAGIC)
 MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: Number of first bytes that show whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
-_ZIP_MAGIC = b"PK\x03\x04"
 #: Maps name and bytes of a zip archive to its evidence, or to None if it is not a death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
 #: Maps place and bytes of a black box, and faulthandler's output, to the report of its worker's death, or to
@@ -242,7 +238,7 @@ Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 def sniff(head: bytes) -> InputKind:
     """Return the kind of an input whose decompressed content begins with *head*."""
-    if head.startswith(_ZIP_MAGIC):
+    if head.startswith(b"PK\x03\x04"):
         return "bundle"
     if head.startswith(BOX_MAGIC):
         return "box"

@@ -31,7 +31,6 @@ _LOG_NAME = re.compile(
 )
 _LEVEL = rb"(?:INFO|WARN|ERROR|CRITICAL)"
 _LOG_TEXT = re.compile(rb"distributed\.\w+.{0,20}" + _LEVEL + rb"|" + _LEVEL + rb".{0,20}distributed\.")
-_SNIFFED_BYTES = 16 * 1024
 #: Files of the flight recorder (`workerdiag.recorder`: ``journal``, ``delivery``, ``box.directories``).
 _RECORD_NAME = re.compile(r"^deaths\b.*\.jsonl(?:\.\w+)*$|\.box(?:\.death)?$")
 _BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
@@ -182,7 +181,7 @@ def _has_log_lines(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            head = file.read(_SNIFFED_BYTES)
+            head = file.read(16 * 1024)
     except OSError:
         return False
     return sniff(head) in ("box", "records") or _LOG_TEXT.search(head) is not None

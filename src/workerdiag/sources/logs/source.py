@@ -175,12 +175,8 @@ class _ChunkBuilder:
         return LogChunk(origin=self.log.origin, data=data, stream=self._stream, identity=self.log.identity)
 
 
-#: An input that yields nothing for this many seconds is given up if others wait.
-_STALL_S = 1.0
 #: Seconds that a reader may take to notice that time is up.
 _GRACE_S = 0.05
-#: Number of blocks read ahead, at most 1 MiB each.
-_READ_AHEAD = 4
 #: Detail and remedy if there is no opener for such a file.
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag explain reads it")
@@ -201,7 +197,7 @@ class InputReader:
         self._pieces = self._read_or_gap()
         self._thread: HelperThread[ReaderPiece] | None = None
         if not isinstance(given, LogText):
-            self._thread = HelperThread("workerdiag-log", lambda: self._pieces, read_ahead=_READ_AHEAD)
+            self._thread = HelperThread("workerdiag-log", lambda: self._pieces, read_ahead=4)
 
     def stop(self) -> None:
         """Make the thread end at its next piece."""
@@ -215,7 +211,7 @@ class InputReader:
         # When time is up the reader stops by itself, and what it has read is used.
         left = self._deadline.share(at_least_s=_GRACE_S)
         try:
-            own = left.share(1 / inputs_left, at_least_s=min(_STALL_S, left.left_s))
+            own = left.share(1 / inputs_left, at_least_s=min(1.0, left.left_s))  # then others have their turn
             piece = self._thread.next_piece(own)
         except RuntimeError as problem:
             return log_gap(input_name(self._given), problem, 0)

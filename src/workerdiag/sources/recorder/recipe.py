@@ -12,8 +12,6 @@ from workerdiag.wire.messages import RemovalRecord
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecipeAnswer, RecordedDeath
 
-#: Names of the identity of a black box under which versions stand.
-_VERSIONS = ("python", "dask", "distributed")
 _MAX_MODULES = 200
 
 
@@ -73,7 +71,7 @@ def _content(killed: str, deaths: Sequence[KitDeath], last: RecordedDeath, answe
         nthreads=record.nthreads,
         terminate_fraction=report.terminate_fraction if report is not None else None,
         modules=tuple(box.get("modules", "").split()[:_MAX_MODULES]),
-        versions={name: box[name] for name in _VERSIONS if name in box},
+        versions={name: box[name] for name in ("python", "dask", "distributed") if name in box},
         gaps=answer.gaps,
         problem=answer.problem,
     )

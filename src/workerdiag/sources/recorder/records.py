@@ -30,13 +30,6 @@ from workerdiag.wire.messages import (
 )
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
-#: The same number as requested of a live scheduler (`workerdiag.sources.recorder`).
-MAX_DEATHS = 32
-#: Maximum bytes of JSON kept until all is read; parsed, they take a multiple.
-_MAX_BYTES = 4 * 2**20
-#: Archived records further back, or later, than these many seconds belong to another death.
-_SAME_CLUSTER_S, _AFTER_S = 24 * 3600.0, 60.0
-
 
 class RecordCollection:
     """Collects records and reports in any order, and yields their evidence once all are read.
@@ -61,7 +54,7 @@ class RecordCollection:
         rank = 2 if self._is_in_question(death) else int(not death.is_expected)
         heapq.heappush(self._heap, (rank, death.time, next(self._numbers), record))
         self._bytes += record.size_bytes
-        while self._bytes > _MAX_BYTES and len(self._heap) > 1:
+        while self._bytes > 4 * 2**20 and len(self._heap) > 1:  # parsed, they take a multiple
             self._bytes -= heapq.heappop(self._heap)[-1].size_bytes
             self._dropped_count += 1
 
@@ -75,7 +68,7 @@ class RecordCollection:
         if not selected and (self._about or self._tasks):
             who = ", ".join(sorted(self._about)[:5]) or "that task"
             yield self._gap("never-recorded", f"the records that were read do not mention {who}")
-        most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-MAX_DEATHS:]
+        most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-32:]
         with guarded("reading recorded deaths") as reading:  # files are untrusted
             yield from death_evidence(sorted(most, key=lambda each: each.time))
         if reading.problem is not None:
@@ -114,7 +107,7 @@ def select_archived(
     return [
         each
         for each in known
-        if -_AFTER_S <= last - each.time <= (_SAME_CLUSTER_S if each in in_question else RECENT_S)
+        if -60.0 <= last - each.time <= (24 * 3600.0 if each in in_question else RECENT_S)
         and (each in in_question or not each.is_expected or not (in_question or unexpected))
     ]
 

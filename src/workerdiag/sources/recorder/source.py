@@ -56,14 +56,8 @@ from workerdiag.wire.recorded_death import (
     select_recent,
 )
 
-#: Share of the time for the first request, on which all others depend.
-_SHARE = 0.5
 #: Share of the remaining time for the second request.
 _RING_SHARE = 0.9
-#: A nanny that has not reported after this many seconds may have died with its worker.
-_WAIT_S = 1.0
-_MAX_DEATHS = 32
-_MAX_BYTES = 2**20
 
 
 class RecorderSource:
@@ -115,7 +109,7 @@ class RecorderSource:
 
         entries: list[tuple[float, object]] = []
         with guarded("asking for the recorder's topic"):  # if it is silent, the cluster source has the gap
-            entries = await answer_in_time(self._entries, deadline.share(_SHARE))
+            entries = await answer_in_time(self._entries, deadline.share(0.5))
         messages = list(_decoded(entries))
         if not messages:
             return []
@@ -156,9 +150,9 @@ class RecorderSource:
             lambda: self._client.scheduler.workerdiag_deaths(
                 about=list(self._about),
                 tasks=list(self._tasks),
-                most=_MAX_DEATHS,
-                most_bytes=_MAX_BYTES,
-                wait_s=min(_WAIT_S, 0.5 * left.left_s),
+                most=32,
+                most_bytes=2**20,
+                wait_s=min(1.0, 0.5 * left.left_s),  # a nanny may have died with its worker
             ),
             left,
         )
@@ -217,12 +211,7 @@ def _has_ring(messages: Sequence[Message]) -> bool:
 
 #: Reporters of an exit that no parent process saw.
 _BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
-#: The only signal of the OOM killer (``man 7 signal``).
-_SIGKILL = 9
 _TEXT_CHARS = 2000
-_OUTPUT_CHARS = 64 * 1024
-#: Upper bound of a nanny's report.
-_BOX_CHARS = 64 * 1024
 _MAX_NAMED = 20
 #: How a dump begins (CPython, Modules/faulthandler.c).
 _DUMP = "Fatal Python error: "
@@ -249,7 +238,7 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
     yield _event("recorder", _death_fields(death, _lost_together(death, deaths)), death, identity)
     if report is not None:
         if report.box is not None:  # for death bundles and future rules; no sign uses it today
-            content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
+            content = json.dumps(to_plain(report.box), default=str)[: 64 * 1024]
             yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
         yield from _end(report, death, identity)
     if (tasks := tasks_at_loss(death, identity)) is not None:
@@ -422,7 +411,7 @@ def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity
         before = last.cgroup_oom_kills
     if after < before:
         return
-    killed = report.exit is not None and report.exit.signal == _SIGKILL
+    killed = report.exit is not None and report.exit.signal == 9  # SIGKILL, the OOM killer's only signal
     is_own = after == before or (killed and group.limit_bytes)
     if not is_own and not killed:
         return
@@ -467,7 +456,7 @@ def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk
 
 def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
     if text.strip():
-        data = text[-_OUTPUT_CHARS:].encode("utf-8", "replace")
+        data = text[-(64 * 1024) :].encode("utf-8", "replace")
         yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
 
 
@@ -503,8 +492,6 @@ def _lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> lis
 
 #: Maximum number of tasks in one history: those running at the end, then the last that ended before.
 MAX_TASKS = 60
-#: Maximum number of keys of assigned tasks.
-_MAX_KEYS = 500
 _THREAD_CHARS = 100
 
 
@@ -610,7 +597,7 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
         running = report.running_tasks
     if death.record is None and running is None:
         return None
-    assigned = record.assigned_keys[:_MAX_KEYS]
+    assigned = record.assigned_keys[:500]
     by_heartbeat = record.executing_at_heartbeat
     known = [*assigned, *(each.key for each in by_heartbeat)]
     tasks = tuple(each.key for each in by_heartbeat)

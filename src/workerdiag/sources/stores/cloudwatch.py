@@ -20,14 +20,6 @@ from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: A worker's log line about its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"
-#: The search for a worker's start goes back this many seconds.
-_LIFE_S = 7 * 86400.0
-_MAX_PAGES = 3
-#: Seconds of the log before and after the death, and the maximum of lines and bytes.
-_BEFORE_S = 900.0
-_AFTER_S = 60.0
-_MAX_LINES = 5000
-_MAX_BYTES = 2**20
 _ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
 
 
@@ -79,13 +71,13 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
     params: dict[str, object] = {"startTime": started["timestamp"]}
     if missed is not None:
         params = {
-            "startTime": max(started["timestamp"], int((missed - _BEFORE_S) * 1000)),
-            "endTime": int((missed + _AFTER_S) * 1000),
+            "startTime": max(started["timestamp"], int((missed - 900.0) * 1000)),
+            "endTime": int((missed + 60.0) * 1000),
         }
     answer = logs.get_log_events(
-        logGroupName=group, logStreamName=stream, limit=_MAX_LINES, startFromHead=False, **params
+        logGroupName=group, logStreamName=stream, limit=5000, startFromHead=False, **params
     )
-    text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MAX_BYTES:]
+    text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-(2**20) :]
     task = Identity(container=stream.rpartition("/")[2])
     identity = machine.without_pid(victim.identity.merged_with(task))
     yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, identity=identity)
@@ -96,10 +88,10 @@ def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> Aw
     """Return the last start of a worker at this address before the death; addresses are reused."""
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
-        params["startTime"] = int((missed - _LIFE_S) * 1000)
+        params["startTime"] = int((missed - 7 * 86400.0) * 1000)
         params["endTime"] = int((missed + machine.SKEW_S) * 1000)
     found: AwsAnswer | None = None
-    for _ in range(_MAX_PAGES):
+    for _ in range(3):
         page = logs.filter_log_events(logGroupName=group, **params)
         for event in page.get("events", ()):
             if found is None or event["timestamp"] >= found["timestamp"]:

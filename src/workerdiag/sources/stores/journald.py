@@ -14,10 +14,6 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Location, Scene, Terms, Victim
 from workerdiag.sources import commands, machine
 
-#: Seconds of the journal before and after the death.
-_BEFORE_S = 900
-_AFTER_S = 60
-_MAX_LINES = 5000
 #: The unit is the last part of the cgroup path that names one (man 7 systemd.unit).
 _UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")
 #: Units of the user manager, which are not the service.
@@ -64,9 +60,9 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
         "--quiet",
         "--output=short-iso-precise",
         "--utc",
-        f"--lines={_MAX_LINES}",
-        f"--since=@{missed - _BEFORE_S}",
-        f"--until=@{missed + _AFTER_S}",
+        "--lines=5000",
+        f"--since=@{missed - 900}",
+        f"--until=@{missed + 60}",
         *selection,
     ]
     try:

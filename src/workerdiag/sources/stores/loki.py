@@ -29,11 +29,8 @@ from workerdiag.sources.machine import ProviderQuery, ProviderSource, request_ti
 #: the Docker driver, OpenTelemetry), the commonest first.
 _OWN_LABELS = ("pod", "pod_name", "k8s_pod_name", "kubernetes_pod_name", "container_name", "container")
 _HOST_LABELS = ("host", "hostname", "instance", "node", "node_name", "nodename", "host_name")
-_BEFORE_S = 900.0
-_AFTER_S = 60.0
 #: Names that need no escaping in a selector.
 _PLAIN = re.compile(r"[\w.:-]+")
-_MAX_LINES = 5000
 _MAX_BYTES = 4 * 2**20
 
 
@@ -133,9 +130,9 @@ def _fetch_labels(api: _LokiApi, labels: list[str]) -> Iterator[Evidence]:
 def _worker_evidence(api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
     """Yield the worker's own streams, or else the lines of its host that name it."""
     window: dict[str, str | int] = {
-        "start": int((missed - _BEFORE_S) * 1e9),
-        "end": int((missed + _AFTER_S) * 1e9),
-        "limit": _MAX_LINES,
+        "start": int((missed - 900.0) * 1e9),
+        "end": int((missed + 60.0) * 1e9),
+        "limit": 5000,
         "direction": "backward",
     }
     for selector, own in _selectors(labels, victim.identity):

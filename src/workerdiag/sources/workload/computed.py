@@ -35,8 +35,6 @@ _COMPUTES = {
 #: At most this many names of a frame, members of one value, and collections.
 _MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 200, 20
 _MAX_LINE_CHARS, _MAX_ASSIGNMENT_LINES = 300, 12
-#: Longest function whose assignments are searched, in lines.
-_MAX_FUNCTION_LINES = 2000
 
 
 @frozen(kw_only=True)
@@ -190,7 +188,7 @@ def _tokens(value: object) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _assignment(frame: FrameType, line: int, name: str) -> Assignment:
     """The last assignment to *name* in the function of *frame* before the statement at *line*, which still runs."""
     first = 1 if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
-    first = max(first, line - _MAX_FUNCTION_LINES)
+    first = max(first, line - 2000)
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 :]
     for at in range(min(line - first, len(lines)) - 1, -1, -1):
         text = lines[at].lstrip()

@@ -11,7 +11,6 @@ from attrs import frozen
 from workerdiag.guard import guarded
 from workerdiag.sources.internals import parts_of
 
-_MAX_LAYERS, _MAX_TASKS, _MAX_VALUES, _MAX_DEPTH = 3000, 200, 64, 4
 #: Smaller values are part of any graph.
 _LEAST_BYTES = 2**16
 
@@ -33,18 +32,18 @@ def embedded_data(graph: Any) -> EmbeddedData:
     """The values in the first tasks of each layer of a `HighLevelGraph`."""
     seen: dict[int, tuple[int, str, str]] = {}
     scale: dict[str, float] = {}
-    for token, layer in islice(getattr(graph, "layers", {}).items(), _MAX_LAYERS):
+    for token, layer in islice(getattr(graph, "layers", {}).items(), 3000):
         with guarded("looking for data in a layer"):
             mapping = getattr(layer, "mapping", None)
             if isinstance(mapping, dict):
-                tasks = list(islice(mapping.values(), _MAX_TASKS))
+                tasks = list(islice(mapping.values(), 200))
                 scale[token] = len(mapping) / max(len(tasks), 1)
             else:  # a layer for all its tasks at once
-                tasks = [getattr(layer, "task", None), *islice(getattr(layer, "io_deps", {}).values(), _MAX_VALUES)]
+                tasks = [getattr(layer, "task", None), *islice(getattr(layer, "io_deps", {}).values(), 64)]
                 tasks += [value for value, index in getattr(layer, "indices", ()) if index is None]
                 scale[token] = 1.0
             for task in tasks:
-                for value in _values_in(task, _MAX_DEPTH):
+                for value in _values_in(task, 4):
                     size = size_of(value)
                     if size >= _LEAST_BYTES:
                         seen.setdefault(id(value), (size, type(value).__name__, token))

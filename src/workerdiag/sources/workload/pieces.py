@@ -19,9 +19,6 @@ from workerdiag.sources.workload.rows import PieceRows, row_bytes, source_rows
 
 #: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
 _MAX_LAYERS, _MAX_TASKS = 3000, 16
-_MAX_SAMPLE = 20_000
-#: At most this many values of a task that is a plain tuple.
-_MAX_VALUES = 1000
 #: Steps that reduce parts which are reduced already: each is as large as the result, whatever its layer says.
 _REDUCES = ("-partial", "-aggregate")
 #: Reductions that make pieces as large as those that they take, on the way to their result.
@@ -131,7 +128,7 @@ def _keys_taken(task: Any, depth: int = 4) -> Collection[Any]:
         return [task]
     if depth == 0 or not isinstance(task, tuple | list):
         return ()
-    return [key for each in islice(task, _MAX_VALUES) for key in _keys_taken(each, depth - 1)]
+    return [key for each in islice(task, 1000) for key in _keys_taken(each, depth - 1)]
 
 
 def _partly_reduced(dependencies: Mapping[str, Iterable[str]], sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -429,7 +426,7 @@ def _key_share(frames: Iterable[Any], key: str) -> float | None:
     """The largest share of rows with one and the same key, in a sample of a frame of this process."""
     for each in frames:
         if key and key in getattr(each, "columns", ()):
-            step = max(1, len(each) // _MAX_SAMPLE)
+            step = max(1, len(each) // 20_000)
             counts = each[key].iloc[::step].value_counts(normalize=True)
             return round(float(counts.iloc[0]), 3) if len(counts) else None
     return None

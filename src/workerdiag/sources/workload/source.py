@@ -31,8 +31,6 @@ from workerdiag.sources.workload.pieces import (
     widest_task,
 )
 
-#: At most this many steps whose tasks need most, and sources, become evidence; and one of each other kind.
-_MOST_NEEDING, _MOST_SOURCES = 2, 4
 #: Fields of a step that are several, and what stands between them in an event.
 _JOINTS = {"shape": " x ", "chunk": " x ", "dims": ", "}
 
@@ -130,8 +128,8 @@ def _chosen(layers: Iterable[Step]) -> list[Step]:
     by_need = sorted(layers, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
     sources = [each for each in by_need if each.is_source]
     chosen = (
-        by_need[:_MOST_NEEDING],
-        sources[:_MOST_SOURCES],
+        by_need[:2],
+        sources[:4],
         [each for each in sources if not each.piece_bytes][:1],
         [each for each in by_need if each.by_key][:1],
         [each for each in by_need if each.is_opaque][:1],

@@ -44,10 +44,6 @@ NAMES = frozenset(
     JUPYTERHUB_SERVER_NAME INVOCATION_ID JOURNAL_STREAM container
     """.split()
 )
-#: A longer value is not a name.
-MAX_CHARS = 300
-#: Maximum number of cgroups of a process: a dozen controllers of version 1, and version 2.
-MAX_GROUPS = 40
 
 
 def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  the signature of a probe
@@ -59,12 +55,12 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  the 
         "platform": sys.platform,
         "boot_id": _read_text("/proc/sys/kernel/random/boot_id").strip(),
         "environment": {name: os.environ[name] for name in sorted(NAMES) if _is_a_name(os.environ.get(name))},
-        "cgroups": _read_text("/proc/self/cgroup").splitlines()[:MAX_GROUPS],
+        "cgroups": _read_text("/proc/self/cgroup").splitlines()[:40],
     }
 
 
 def _is_a_name(value: str | None) -> bool:
-    return value is not None and 0 < len(value) <= MAX_CHARS and value.isprintable()
+    return value is not None and 0 < len(value) <= 300 and value.isprintable()
 
 
 def _read_text(path: str) -> str:

@@ -15,14 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: Time-out in seconds of a file system, such as a mount whose server is gone.
-DISK_S = 0.3
-#: Maximum characters of one core dump's description.
-CORE_CHARS = 16 * 1024
-MAX_CORES = 4
-#: Time-out in seconds of a connection to a port of this machine.
-PORT_S = 0.1
-MAX_ADDRESSES = 4
 #: Limits of a process that workers inherit, by the names of ``man 2 getrlimit``.
 LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
 
@@ -39,9 +31,9 @@ def read(request: dict[str, Any]) -> dict[str, object]:
     return {
         "host": _host_facts(),
         "limits": _process_limits(),
-        "disks": _disk_facts(_worker_directories(request), min(DISK_S, float(request.get("budget_s", 1.0)))),
+        "disks": _disk_facts(_worker_directories(request), min(0.3, float(request.get("budget_s", 1.0)))),
         "cores": _core_dumps(request, until),
-        "listening": {each: _listens(each) for each in list(request.get("addresses", ()))[:MAX_ADDRESSES]},
+        "listening": {each: _listens(each) for each in list(request.get("addresses", ()))[:4]},
     }
 
 
@@ -128,7 +120,7 @@ def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
     """Return systemd-coredump's descriptions of the requested processes (``man 1 coredumpctl``)."""
     program = shutil.which("coredumpctl")
     found = []
-    for pid in list(request.get("pids", ()))[:MAX_CORES] if program else ():
+    for pid in list(request.get("pids", ()))[:4] if program else ():
         environment = dict(os.environ, LC_ALL="C", TZ="UTC")
         try:
             result = subprocess.run(  # noqa: S603  a fixed command and a number
@@ -141,7 +133,7 @@ def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
             )
         except (OSError, subprocess.TimeoutExpired):
             break
-        text = result.stdout.decode("utf-8", "replace")[:CORE_CHARS]
+        text = result.stdout.decode("utf-8", "replace")[: 16 * 1024]
         if result.returncode == 0 and _is_recent(text, float(request.get("since_s", 600.0))):
             found.append(text)
     return found
@@ -159,7 +151,7 @@ def _listens(address: str) -> str:
     """Return whether a server at a Dask address accepts connections: ``yes``, ``no`` or ``unknown``."""
     host, _, port = address.partition("://")[2].rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PORT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=0.1).close()
     except ConnectionRefusedError:
         return "no"
     except (OSError, ValueError):
