@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
@@ -11,7 +10,7 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.cluster.workers import cluster_object_events, fetch_workers
-from workerdiag.sources.host.remote_call import probe_elsewhere, run_in_client_loop
+from workerdiag.sources.host.remote_call import probe_elsewhere
 from workerdiag.sources.modules import ModuleQuestion, ModuleSource
 from workerdiag.sources.scene import make_scene, setup_event
 
@@ -37,8 +36,8 @@ class CapacitySource:
             yield setup
         workers: dict[str, Reply] = {}
         with guarded("asking for the workers") as asking:
-            until = deadline.share(0.4)
-            run_in_client_loop(self._client, partial(self._fetch, workers), until)
+            until_s = deadline.share(0.4).left_s
+            self._client.sync(self._fetch, workers, asynchronous=False, callback_timeout=until_s)
         if asking.problem is not None:
             yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
             return
@@ -56,7 +55,8 @@ class CapacitySource:
         found: list[Event] = []
         with guarded("asking for the disk"):
             until = deadline.share(0.5)
-            run_in_client_loop(self._client, partial(self._disk, found, workers, until), until)
+            arguments = found, workers, until
+            self._client.sync(self._disk, *arguments, asynchronous=False, callback_timeout=until.left_s)
         return found
 
     async def _disk(self, found: list[Event], workers: dict[str, Reply], deadline: Deadline) -> None:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from operator import attrgetter
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.scheduler_functions import forget, host_in, pauses, topics_of
-from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here, run_in_client_loop
+from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here
 
 #: At most this many modules are compared, on at most this many workers.
 MAX_MODULES, _MAX_WORKERS = 20, 5
@@ -129,7 +128,8 @@ class ModuleSource:
         deadline = Deadline.of_budget(budget_s)
         found: list[Event] = []
         with guarded("comparing modules"):
-            run_in_client_loop(self._client, partial(self._compare, found, deadline), deadline)
+            until_s = deadline.left_s
+            self._client.sync(self._compare, found, deadline, asynchronous=False, callback_timeout=until_s)
         yield from found
 
     async def _compare(self, found: list[Event], deadline: Deadline) -> None:

@@ -495,8 +495,12 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     loop = asyncio.new_event_loop()
     loop.close() if end == "close" else loop.call_soon(loop.stop)
     of_client = SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe)
+
+    def run(call, *, asynchronous, callback_timeout):
+        sync(of_client, call, callback_timeout=callback_timeout)
+
     client = SimpleNamespace(
-        sync=lambda call, asynchronous, callback_timeout: sync(of_client, call, callback_timeout=callback_timeout),
+        sync=run,
         status="running",
         scheduler=SimpleNamespace(address=None),
     )

@@ -240,7 +240,11 @@ def test_a_port_tells_whether_its_server_is_gone():
 def sync_on(loop):
     """The method of a client whose event loop is *loop*."""
     of_client = SimpleNamespace(asyncio_loop=loop, add_callback=loop.call_soon_threadsafe)
-    return lambda call, asynchronous, callback_timeout: sync(of_client, call, callback_timeout=callback_timeout)
+
+    def run(call, *, asynchronous, callback_timeout):
+        sync(of_client, call, callback_timeout=callback_timeout)
+
+    return run
 
 
 def client(answer, *, is_silent=False, status="running"):

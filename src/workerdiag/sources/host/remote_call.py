@@ -11,7 +11,7 @@ import builtins
 import inspect
 import json
 import pickle
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -97,13 +97,6 @@ async def probe_elsewhere(
         return reply.get(nanny)
 
     return _parse_reply(await answer_in_time(call, deadline))
-
-
-def run_in_client_loop(
-    client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
-) -> None:
-    """Run *call* on the event loop of a client, asynchronous or not, and wait for it in this other thread."""
-    client.sync(call, asynchronous=False, callback_timeout=deadline.left_s)
 
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:

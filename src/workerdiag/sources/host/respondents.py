@@ -35,7 +35,6 @@ from workerdiag.sources.host.remote_call import (
     Request,
     probe_elsewhere,
     probe_here,
-    run_in_client_loop,
 )
 from workerdiag.sources.internals import is_scheduler_here, nannies_here
 from workerdiag.sources.machine import scheduler_ahead_s
@@ -198,7 +197,7 @@ def find_locations(
     inquiry.probe_here()
     if inquiry.is_open():
         with guarded("locating workers", inquiry.note_silent_scheduler):
-            run_in_client_loop(client, inquiry.ask_others, deadline)
+            client.sync(inquiry.ask_others, asynchronous=False, callback_timeout=deadline.left_s)
     return list(inquiry.locations), list(inquiry.gaps)
 
 

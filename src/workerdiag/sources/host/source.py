@@ -20,7 +20,6 @@ from workerdiag.sources.host.remote_call import (
     Answer,
     Request,
     UnreadableAnswerError,
-    run_in_client_loop,
 )
 from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
@@ -80,7 +79,7 @@ class HostSource:
             found.extend(await live_respondents(self._scene, self._share(0.4)))
 
         with guarded("asking for live workers") as asking:
-            run_in_client_loop(self._scene.client, ask, self._share(0.5))
+            self._scene.client.sync(ask, asynchronous=False, callback_timeout=self._share(0.5).left_s)
         if asking.problem is not None and getattr(self._scene.client, "status", "") != "closed":
             self._problem = machine_gap("this cluster", asking.problem)  # else the scheduler's gap says it
         return found
@@ -96,7 +95,7 @@ class HostSource:
 
         if remote:
             with guarded("probing machines") as probing:
-                run_in_client_loop(self._scene.client, ask_all, self._share(1.0))
+                self._scene.client.sync(ask_all, asynchronous=False, callback_timeout=self._share(1.0).left_s)
             if probing.problem is not None:
                 found |= {index: probing.problem for index in remote if index not in found}
         for index, each in enumerate(targets):
