@@ -45,12 +45,7 @@ class Discovery:
     """
 
     def __init__(
-        self,
-        client: Any,
-        facts: Sequence[Evidence],
-        deadline: Deadline,
-        *,
-        topics: Sequence[str] = (),
+        self, client: Any, facts: Sequence[Evidence], deadline: Deadline, *, topics: Sequence[str] = ()
     ) -> None:
         self._client = client
         self._facts = tuple(facts)

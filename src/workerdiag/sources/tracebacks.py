@@ -39,26 +39,9 @@ _FETCHERS = {"result", "_result", "gather", "_gather"}
 #: Functions of the client that re-raise the exception of a function outside tasks.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
 #: Code that raises errors which other threads, processes or machines raised first.
-_HAND_ON = (
-    "concurrent/futures",
-    "asyncio",
-    "tornado",
-    "joblib",
-    "multiprocessing",
-    "loky",
-    "prefect",
-    "anyio",
-)
+_HAND_ON = ("concurrent/futures", "asyncio", "tornado", "joblib", "multiprocessing", "loky", "prefect", "anyio")
 #: Errors of the caller's arguments, which client and serializer find before anything is sent.
-_OF_ARGUMENTS = (
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    NameError,
-    ArithmeticError,
-    RecursionError,
-)
+_OF_ARGUMENTS = (LookupError, ValueError, TypeError, AttributeError, NameError, ArithmeticError, RecursionError)
 #: Errors that a mistake in the caller's program raises. Others, as ``RuntimeError("3 parts failed")``, may sum up
 #: what workers did.
 _OF_MISTAKES = (

@@ -98,11 +98,7 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
         jobs += _jobs_without_victims(scene, objects, system, known=set(victims))
     without_number = (each for each in _current_jobs(scene) if getattr(each, "job_id", "") is None)
     rejected = tuple(str(getattr(each, "name", "")) for each in without_number)
-    return BatchJobs(
-        known=tuple(jobs[:MAX_JOBS]),
-        unmatched=tuple(unmatched),
-        rejected=rejected if objects else (),
-    )
+    return BatchJobs(known=tuple(jobs[:MAX_JOBS]), unmatched=tuple(unmatched), rejected=rejected if objects else ())
 
 
 def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] | None:

@@ -138,10 +138,7 @@ class BatchSource:
         """Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone."""
         if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(
-                identity=identity,
-                rss_bytes=record.rss_bytes,
-                limit_bytes=record.limit_bytes,
-                when=record.ended,
+                identity=identity, rss_bytes=record.rss_bytes, limit_bytes=record.limit_bytes, when=record.ended
             )
         if record.may_explain(missed):
             data = record.text[:_MAX_CHARS].encode("utf-8", errors="replace")

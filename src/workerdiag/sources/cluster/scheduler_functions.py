@@ -24,13 +24,7 @@ import cloudpickle
 
 from workerdiag.model.dask import Method, Scheduler, TaskPrefix, TaskState, Topic, WorkerState
 from workerdiag.model.stop_reasons import DASK_REQUESTS, DEFAULT_REASON
-from workerdiag.sources.internals import (
-    log_handler,
-    parts_of,
-    topics_reader,
-    waiters_at_events,
-    waiters_at_queue,
-)
+from workerdiag.sources.internals import log_handler, parts_of, topics_reader, waiters_at_events, waiters_at_queue
 
 for _name in ("workerdiag.sources.internals", __name__):
     cloudpickle.register_pickle_by_value(sys.modules[_name])
@@ -114,7 +108,7 @@ class SnapshotRequest(TypedDict):
     settings: tuple[str, ...]
 
 
-async def workerdiag_looks_at_all(wanted: SnapshotRequest, dask_scheduler: object = None) -> bytes:
+async def workerdiag_looks_at_all(wanted: SnapshotRequest, dask_scheduler: Scheduler) -> bytes:
     """Return events, log, workers, tasks and settings as one pickle.
 
     Dask serializes a dictionary value by value, in 5 ms, and bytes as they are.
@@ -151,7 +145,7 @@ async def workerdiag_looks_at_all(wanted: SnapshotRequest, dask_scheduler: objec
 
 
 async def workerdiag_looks_at_workers(
-    addresses: list[str], hosts: list[str], dask_scheduler: object = None
+    addresses: list[str], hosts: list[str], dask_scheduler: Scheduler
 ) -> dict[str, Any]:
     """Return ``workers`` by address, those of *addresses* and on *hosts* first, and counts of all."""
     forget(dask_scheduler)

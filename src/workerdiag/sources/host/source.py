@@ -16,11 +16,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.host.kernel_lines import answer_evidence, is_doubtful
-from workerdiag.sources.host.remote_call import (
-    Answer,
-    Request,
-    UnreadableAnswerError,
-)
+from workerdiag.sources.host.remote_call import Answer, Request, UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 

@@ -17,14 +17,7 @@ from workerdiag.sources.kubernetes.api import SOURCE_NAME, mapping_at, mappings_
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, VictimPod, parse_termination
 
 #: Reasons of node events that report health or a kubelet's start.
-_HARMLESS_REASONS = (
-    "Starting",
-    "Registered",
-    "NodeHasSufficient",
-    "NodeHasNo",
-    "NodeAllocatable",
-    "InvalidDisk",
-)
+_HARMLESS_REASONS = ("Starting", "Registered", "NodeHasSufficient", "NodeHasNo", "NodeAllocatable", "InvalidDisk")
 
 
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
@@ -198,10 +191,7 @@ def describe_node(node: dict[str, object], *, until: float | None) -> str:
         return ""
     lines = [f"Name:               {text_at(mapping_at(node, 'metadata'), 'name')}"]
     lines += [f"Taints:             {_format_taint(each)}" for each in taints]
-    lines += [
-        "Conditions:",
-        "  Type             Status  LastHeartbeatTime   LastTransitionTime   Reason   Message",
-    ]
+    lines += ["Conditions:", "  Type             Status  LastHeartbeatTime   LastTransitionTime   Reason   Message"]
     for each in bad:
         times = [_format_time(time_at(each, key)) for key in ("lastHeartbeatTime", "lastTransitionTime")]
         values = [text_at(each, key) for key in ("type", "status")]

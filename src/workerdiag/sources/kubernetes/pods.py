@@ -276,15 +276,7 @@ SKEW_S = 3.0
 #: Times of containers are whole seconds, rounded down.
 SECOND_S = 1.0
 #: Reasons of events that report the end of a pod.
-END_REASONS = (
-    "Killing",
-    "Evicted",
-    "Preempted",
-    "Preempting",
-    "TaintManagerEviction",
-    "ScaleDown",
-    "NodeNotReady",
-)
+END_REASONS = ("Killing", "Evicted", "Preempted", "Preempting", "TaintManagerEviction", "ScaleDown", "NodeNotReady")
 #: Suffix that a deployment adds to its name for a pod: two words of the safe alphabet.
 _SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
 

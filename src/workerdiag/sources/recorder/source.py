@@ -556,12 +556,7 @@ def _task_spans(report: DeathReport, box: BlackBox) -> Iterator[TaskSpan]:
     running = report.running_tasks or ()
     names = {each.slot: each.thread_name for each in running if each.slot is not None and each.thread_name}
     spans = [
-        TaskSpan(
-            key=each.key,
-            thread=_thread(names, each.slot),
-            started_at=each.started_at,
-            ended_at=each.ended_at,
-        )
+        TaskSpan(key=each.key, thread=_thread(names, each.slot), started_at=each.started_at, ended_at=each.ended_at)
         for each in box.finished_tasks
     ]
     at_the_end = [
