@@ -212,30 +212,19 @@ class Answer:
 def answer(arguments: ExplainArguments) -> Answer:
     """Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`."""
     facts = _exception_facts(arguments)
-    found = LiveEvidence()
+    live = LiveEvidence()
     with guarded("asking the cluster") as asking:
-        found = _query_live(arguments, facts)
-    return _conclude(arguments, facts, found, asking.problem)
+        live = _query_live(arguments, facts)
+    if asking.problem is not None:
+        live = LiveEvidence([failure_gap("cluster", asking.problem, place="scheduler")])
+    return _diagnose(arguments, [*facts, *_workload(arguments, facts)], live)
 
 
 async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     """Return the diagnosis, without blocking the client's event loop."""
     import asyncio  # slow to import, and not needed for logs
 
-    facts = await asyncio.to_thread(_exception_facts, arguments)
-    found = LiveEvidence()
-    with guarded("asking the cluster") as asking:
-        discovery = await asyncio.to_thread(_discovery, arguments, facts)
-        found = LiveEvidence(await discovery.collect_async(), discovery.recipe)
-    return (await asyncio.to_thread(_conclude, arguments, facts, found, asking.problem)).diagnosis
-
-
-def _conclude(
-    arguments: ExplainArguments, facts: Sequence[Evidence], live: LiveEvidence, problem: Exception | None
-) -> Answer:
-    if problem is not None:
-        live = LiveEvidence([failure_gap("cluster", problem, place="scheduler")])
-    return _diagnose(arguments, [*facts, *_workload(arguments, facts)], live)
+    return (await asyncio.to_thread(answer, arguments)).diagnosis
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:

@@ -6,7 +6,6 @@ Then the applicable platforms below them are queried in parallel.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -55,7 +54,7 @@ class Discovery:
         self._recorder = RecorderSource(client, about=about, tasks=tasks)
 
     def collect(self) -> list[Evidence]:
-        """Return all evidence, with gaps for failed queries."""
+        """Return all evidence, with gaps for failed queries. Another thread must run the client's event loop."""
         if self._client is None:
             return self._collect_platforms([])[0]
         cluster = self._cluster()
@@ -65,22 +64,6 @@ class Discovery:
             return pieces + self._collect_platforms(pieces)[0]
         found, second = self._collect_platforms(pieces, others=[cluster.next_round()])
         return self._merge_rounds(first, recorded, second, found)
-
-    async def collect_async(self) -> list[Evidence]:
-        """Return the same evidence from within the client's event loop."""
-        cluster = self._cluster()
-        budget_s = self._deadline.share(_CLUSTER_SHARE).left_s
-        first, recorded = await asyncio.gather(
-            cluster.collect_async(budget_s=budget_s), self._recorder.collect_async(budget_s=budget_s)
-        )
-        pieces = [*first, *recorded]
-        platforms = asyncio.to_thread(self._collect_platforms, pieces)
-        if not is_incomplete(pieces):
-            return pieces + (await platforms)[0]
-        second, (found, _) = await asyncio.gather(
-            cluster.next_round().collect_async(budget_s=self._deadline.left_s), platforms
-        )
-        return await asyncio.to_thread(self._merge_rounds, first, recorded, second, found)
 
     def _merge_rounds(
         self,

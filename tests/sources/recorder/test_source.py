@@ -500,7 +500,7 @@ def test_what_was_done_about_a_death_is_in_the_report(has_ring):
         if has_ring
         else Client(events=((NOW, CLOSED), (NOW, act)))
     )
-    found = asyncio.run(RecorderSource(client).collect_async(budget_s=5))
+    found = list(RecorderSource(client).collect(budget_s=5))
     events = [each for each in found if isinstance(each, Event) and each.topic == "rescue"]
     said = "Dry run: Fewer tasks" if has_ring else "Fewer tasks"
     assert [(each.fields["text"], each.identity.worker) for each in events] == [(said, worker)]
@@ -518,7 +518,7 @@ def test_fewer_tasks_at_once_that_sufficed_are_the_reason_and_the_first_change()
     ]
     nanny = Event(topic="worker-restart-memory", fields={"worker": worker}, identity=Identity(worker=worker))
     plain = [{"schema": 1, "kind": "rescue", "worker_address": worker, **each} for each in acts]
-    found = asyncio.run(RecorderSource(Client((scheduler_record(1), None, *plain))).collect_async(budget_s=5))
+    found = list(RecorderSource(Client((scheduler_record(1), None, *plain))).collect(budget_s=5))
     findings = diagnose([*found, nanny], load_rulebook(), version="0")
     assert findings.memory.reason == "too-many-at-once"
     assert (findings.cures[0].kind, findings.cures[0].value) == ("threads", 2)
@@ -533,7 +533,7 @@ def test_a_bigger_worker_that_sufficed_is_the_reason_and_the_first_change():
     ]
     nanny = Event(topic="worker-restart-memory", fields={"worker": worker}, identity=Identity(worker=worker))
     plain = [{"schema": 1, "kind": "rescue", "worker_address": worker, **each} for each in acts]
-    found = asyncio.run(RecorderSource(Client((scheduler_record(1), None, *plain))).collect_async(budget_s=5))
+    found = list(RecorderSource(Client((scheduler_record(1), None, *plain))).collect(budget_s=5))
     findings = diagnose([*found, nanny], load_rulebook(), version="0")
     assert findings.memory.reason == "one-task-too-large"
     assert (findings.cures[0].kind, findings.cures[0].value) == ("worker-memory", 4 * 2**30)

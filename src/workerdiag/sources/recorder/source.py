@@ -82,7 +82,8 @@ class RecorderSource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop."""
-        if not self._is_open() or self._client.asynchronous:
+        is_open = self._client.status == "running" and self._client.scheduler is not None
+        if not is_open or self._client.asynchronous:  # the cluster source has the gap
             return
         from workerdiag.sources.cluster.queries import query_gap  # asyncio, which reading files does without
 
@@ -93,14 +94,6 @@ class RecorderSource:
         yield from evidence
         if asking.problem is not None:
             yield query_gap(self.name, asking.problem)
-
-    async def collect_async(self, *, budget_s: float) -> list[Evidence]:
-        """Return the same evidence from within the client's event loop."""
-        return await self._ask(Deadline.of_budget(budget_s)) if self._is_open() else []
-
-    def _is_open(self) -> bool:
-        """Whether the client is connected; if not, the cluster source has the gap."""
-        return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, deadline: Deadline) -> list[Evidence]:
         import asyncio  # as above
