@@ -17,6 +17,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import Place
 from workerdiag.scoring.conclude import conclude
 from workerdiag.scoring.evaluate import evaluate_deaths
 
@@ -58,7 +59,10 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     gaps = [piece for piece in other_evidence if isinstance(piece, Gap)]
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=100))  # merged even if late
-    gaps += _merge_gaps(incident.left_out)
+    if incident.left_out:
+        detail = f"{incident.left_out} reports of ends were not looked at"
+        where: Place = "workerdiag"
+        gaps.append(Gap(source=where, place=where, reason="timed-out", detail=detail, remedy=MORE_TIME))
     notes += tuple(contradiction_notes(incident.cases))
     incident = evolve(
         incident,
@@ -85,14 +89,3 @@ def judge_matches(
     synchronized, _ = synchronize_clocks(derive_matches(found, matcher.signs))
     others = [each for each in evidence if not isinstance(each, LogChunk)]
     yield from evaluate_deaths(assemble(synchronized, others), book)
-
-
-def _merge_gaps(reports: int) -> Iterator[Gap]:
-    if reports:
-        yield Gap(
-            source="workerdiag",
-            place="workerdiag",
-            reason="timed-out",
-            detail=f"{reports} reports of ends were not looked at",
-            remedy=MORE_TIME,
-        )

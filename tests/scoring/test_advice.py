@@ -32,7 +32,7 @@ from workerdiag.scoring.advice import (
     fill_example,
     mitigations,
 )
-from workerdiag.sources.scene import deployment_of, setup_event
+from workerdiag.sources.scene import deployment_of, setup_events
 
 DASHBOARD = "http://10.0.0.2:8787/status"
 GAVE_UP = (
@@ -94,7 +94,7 @@ def test_without_a_cluster_object_the_place_of_the_dead_tells_it():
 def test_a_link_to_a_dashboard_loses_its_token():
     """Managers put tokens into the query, and reports are passed on."""
     cluster = SimpleNamespace(dashboard_link=f"{DASHBOARD}?token=hunter2")
-    setup = setup_event(Scene(client=FakeClient(cluster)))
+    setup = next(setup_events(Scene(client=FakeClient(cluster))), None)
 
     assert setup is not None
     assert setup.fields["dashboard"] == DASHBOARD
@@ -105,11 +105,11 @@ def test_a_client_without_a_cluster_object_knows_the_dashboard_from_when_it_conn
     client = FakeClient()
     client.scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
     client._scheduler_identity = {"services": {"dashboard": 8787}}
-    setup = setup_event(Scene(client=client))
+    setup = next(setup_events(Scene(client=client)), None)
 
     assert setup is not None
     assert setup.fields["dashboard"] == "http://10.0.0.1:8787/status"
-    assert setup_event(Scene(client=FakeClient())).fields["dashboard"] is None
+    assert next(setup_events(Scene(client=FakeClient())), None).fields["dashboard"] is None
 
 
 def test_a_client_that_raises_tells_nothing():
@@ -124,7 +124,7 @@ def test_a_client_that_raises_tells_nothing():
         def cluster(self, value):
             pass
 
-    assert setup_event(Scene(client=Broken())) is None
+    assert next(setup_events(Scene(client=Broken())), None) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
@@ -12,7 +13,7 @@ from workerdiag.model.normalize import EventValue
 from workerdiag.sources.cluster.workers import cluster_object_events, fetch_workers
 from workerdiag.sources.host.remote_call import probe_elsewhere
 from workerdiag.sources.modules import ModuleQuestion, ModuleSource
-from workerdiag.sources.scene import make_scene, setup_event
+from workerdiag.sources.scene import make_scene, setup_events
 
 
 class CapacitySource:
@@ -32,42 +33,31 @@ class CapacitySource:
         """Yield an event for each worker and each module that differs, or gaps."""
         deadline = Deadline.of_budget(budget_s)
         yield from cluster_object_events(self._client)
-        if setup := setup_event(make_scene((), (), self._client)):
-            yield setup
+        yield from setup_events(make_scene((), (), self._client))
         workers: dict[str, Reply] = {}
         with guarded("asking for the workers") as asking:
             until_s = deadline.share(0.4).left_s
-            self._client.sync(self._fetch, workers, asynchronous=False, callback_timeout=until_s)
+            answer = self._client.sync(fetch_workers, self._client, asynchronous=False, callback_timeout=until_s)
+            workers = answer["workers"]
         if asking.problem is not None:
             yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
             return
         yield from (Event(topic="worker-state", fields=_fields(each)) for each in workers.values())
-        if self._with_disk:
-            yield from self._disk_events(workers, deadline)
+        nanny = next((each["nanny"] for each in workers.values() if each.get("nanny")), None)
+        if self._with_disk and nanny is not None:
+            with guarded("asking for the disk"):
+                yield from self._disk_events(nanny, deadline.share(0.5))
         question = ModuleQuestion(named=self._modules, workers=tuple(workers)[:5])
         if self._modules:
             yield from ModuleSource(self._client, question).collect(budget_s=deadline.left_s)
 
-    async def _fetch(self, found: dict[str, Reply]) -> None:
-        found.update((await fetch_workers(self._client))["workers"])
-
-    def _disk_events(self, workers: dict[str, Reply], deadline: Deadline) -> list[Event]:
-        found: list[Event] = []
-        with guarded("asking for the disk"):
-            until = deadline.share(0.5)
-            arguments = found, workers, until
-            self._client.sync(self._disk, *arguments, asynchronous=False, callback_timeout=until.left_s)
-        return found
-
-    async def _disk(self, found: list[Event], workers: dict[str, Reply], deadline: Deadline) -> None:
-        nanny = next((each["nanny"] for each in workers.values() if each.get("nanny")), None)
-        if nanny is None:
-            return
-        answer = await probe_elsewhere(self._client, nanny, ("machine",), {"nannies": [nanny]}, deadline)
-        disks = answer["machine"]["disks"]
-        free = [each["free_bytes"] for each in disks if each["what"] == "local directory" and "free_bytes" in each]
+    def _disk_events(self, nanny: str, deadline: Deadline) -> Iterator[Event]:
+        ask = partial(probe_elsewhere, self._client, nanny, ("machine",), {"nannies": [nanny]}, deadline)
+        answer = self._client.sync(ask, asynchronous=False, callback_timeout=deadline.left_s)
+        disks = (each for each in answer["machine"]["disks"] if each["what"] == "local directory")
+        free = [each["free_bytes"] for each in disks if "free_bytes" in each]
         if free:
-            found.append(Event(topic="spill-disk", fields={"free_bytes": int(min(free))}))
+            yield Event(topic="spill-disk", fields={"free_bytes": int(min(free))})
 
 
 def _fields(worker: Reply) -> dict[str, EventValue]:

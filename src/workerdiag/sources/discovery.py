@@ -14,7 +14,7 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
-from workerdiag.model.scene import Location, Scene, most_perishable_first
+from workerdiag.model.scene import Location, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
@@ -26,7 +26,7 @@ from workerdiag.sources.runner import collect_each, take_in_time
 from workerdiag.sources.scene import (
     find_victims,
     make_scene,
-    setup_event,
+    setup_events,
     without_unknown_nannies,
     workers_and_tasks_in_question,
 )
@@ -132,7 +132,7 @@ class Discovery:
         own = [ModuleSource(self._client, modules)] if self._client is not None and modules.is_open else []
         if is_callers_own or (not victims and (self._client is None or only_a_task_failed)):
             answers = collect_each([*own, *others], self._deadline)
-            setup = _setup_events(make_scene((), (), self._client))
+            setup = setup_events(make_scene((), (), self._client))
             return [*setup, *chain(*answers[: len(own)])], list(chain(*answers[len(own) :]))
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
@@ -142,7 +142,7 @@ class Discovery:
         locations = [each for each in found if isinstance(each, Location)]
         evidence: list[Evidence] = [each for each in found if isinstance(each, Gap)]
         scene = make_scene(victims, locations, self._client, pieces)
-        evidence += _setup_events(scene)
+        evidence += setup_events(scene)
         platforms: list[EvidenceSource] = []
         deadline = self._deadline.share(0.3)
         for each in take_in_time("platforms", partial(applicable_sources, scene), deadline):
@@ -160,8 +160,3 @@ class Discovery:
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
     """Whether evidence is missing because of a time-out."""
     return any(isinstance(each, Gap) and each.reason == "timed-out" for each in pieces)
-
-
-def _setup_events(scene: Scene) -> list[Evidence]:
-    setup = setup_event(scene)
-    return [setup] if setup else []

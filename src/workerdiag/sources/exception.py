@@ -6,7 +6,7 @@ Classes are recognised by name, not by import: the exception may be of any relea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from attrs import evolve, frozen
@@ -171,6 +171,7 @@ def _killed_worker_facts(
         identity = identity_of(worker=found["worker"])
         task = found["task"]
     executing, when = _attribute(last, "executing"), _attribute(last, "last_seen")
+    tasks = islice(executing if isinstance(executing, dict) else (), _MAX_KEYS)
     return ExceptionFacts(
         type=kind,
         text=text,
@@ -179,7 +180,7 @@ def _killed_worker_facts(
         allowed_failures=allowed if isinstance(allowed, int) else None,
         identity=identity,
         # As of the last heartbeat: empty may also mean no heartbeat since the task began.
-        executing=_task_keys(executing) or None if isinstance(executing, dict) else None,
+        executing=tuple(filter(None, (_task_key(getattr(each, "key", each)) for each in tasks))) or None,
         threads=_positive_int_or_none(_attribute(last, "nthreads")),
         limit_bytes=_positive_int_or_none(_attribute(last, "memory_limit")),
         when=when if isinstance(when, float) else None,  # WorkerState.clean() sets it at the removal
@@ -234,11 +235,6 @@ def _task_key(task: object) -> str | None:
     if task is None or not isinstance(task, str | bytes | int | float | tuple):
         return None
     return utf8_safe(str(task))[:1000]
-
-
-def _task_keys(tasks: Iterable[object]) -> tuple[str, ...]:
-    found = (_task_key(getattr(task, "key", task)) for task in islice(tasks, _MAX_KEYS))
-    return tuple(key for key in found if key is not None)
 
 
 def _positive_int_or_none(number: object) -> int | None:

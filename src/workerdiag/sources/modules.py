@@ -126,13 +126,11 @@ class ModuleSource:
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield what was found, in *budget_s* seconds; the client's event loop must be another thread's."""
         deadline = Deadline.of_budget(budget_s)
-        found: list[Event] = []
         with guarded("comparing modules"):
             until_s = deadline.left_s
-            self._client.sync(self._compare, found, deadline, asynchronous=False, callback_timeout=until_s)
-        yield from found
+            yield from self._client.sync(self._compare, deadline, asynchronous=False, callback_timeout=until_s)
 
-    async def _compare(self, found: list[Event], deadline: Deadline) -> None:
+    async def _compare(self, deadline: Deadline) -> list[Event]:
         question, unread = self._question, {}
         if question.lost and question.may_look:
             call = self._client.run_on_scheduler(
@@ -141,8 +139,7 @@ class ModuleSource:
             unread = await asyncio.wait_for(call, deadline.share(0.5).left_s)
         names = list(dict.fromkeys([*question.named, *unread.get("modules", ())]))[:MAX_MODULES]
         if not names:
-            found += unread_events(unread, {}, is_local=self._is_local())
-            return
+            return list(unread_events(unread, {}, is_local=self._is_local()))
         request: Any = {"modules": names}
         places: list[str | None] = [None, *question.workers]
         asking = (
@@ -152,8 +149,8 @@ class ModuleSource:
         here = _found(await asyncio.to_thread(probe_here, ("modules",), request)) or {}
         scheduler, *workers = (_found(each) for each in answers)
         known = [each for each in workers if each is not None]
-        found += unread_events(unread, here, is_local=self._is_local())
-        found += module_events(names, here, scheduler, known)
+        events = module_events(names, here, scheduler, known)
+        return [*unread_events(unread, here, is_local=self._is_local()), *events]
 
     def _is_local(self) -> bool:
         cluster = getattr(self._client, "cluster", None)

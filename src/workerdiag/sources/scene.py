@@ -17,8 +17,6 @@ from workerdiag.model.stop_reasons import workers_of_restart
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.sources.internals import scheduler_identity
 
-#: Topic of the setup event, which `scoring.advice` reads.
-SETUP_TOPIC = "cluster-setup"
 #: Class or package of a cluster object -> deployment; the more specific ones first.
 _DEPLOYMENT_OF_CLASS: Mapping[str, Deployment] = {
     "coiled": "coiled",
@@ -45,17 +43,17 @@ _DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
 MAX_VICTIMS = 8
 
 
-def setup_event(scene: Scene) -> Event | None:
-    """Return the setup of the client's cluster, read from attributes alone; None without a client."""
+def setup_events(scene: Scene) -> Iterator[Event]:
+    """Yield the setup of the client's cluster, read from attributes alone; nothing without a client."""
     if scene.client is None:
-        return None
+        return
     link: str | None = None
     with suppress(Exception):  # foreign objects: an unreadable attribute is unknown
         link = _dashboard_link(scene.client)
     with suppress(Exception):
         name = getattr(scene.cluster, "name", None)
-        return Event(
-            topic=SETUP_TOPIC,
+        yield Event(
+            topic="cluster-setup",
             fields={
                 "deployment": deployment_of(scene),
                 # Without the query, in which cluster managers put a token.
@@ -63,7 +61,6 @@ def setup_event(scene: Scene) -> Event | None:
                 "cluster": name if isinstance(name, str) and name else None,
             },
         )
-    return None
 
 
 def deployment_of(scene: Scene) -> Deployment:
@@ -163,17 +160,12 @@ def make_scene(
 ) -> Scene:
     """Return the scene of *victims*; if no removal has a time, the last quarter of an hour is relevant."""
     times = [each.when for each in victims if each.when is not None] or [time.time()]
+    states = (each for each in pieces if isinstance(each, Event) and each.topic == "worker-state")
     return Scene(
         victims=tuple(victims),
-        paused=tuple(_paused_workers(pieces)),
+        paused=tuple(each.identity for each in states if each.fields.get("status") == "paused"),
         locations=tuple(places),
         since=min(times) - 900.0,  # platforms' records that may belong to a removal
         until=max(times) + 120.0,
         client=client,
     )
-
-
-def _paused_workers(pieces: Iterable[Evidence]) -> Iterator[Identity]:
-    for each in pieces:
-        if isinstance(each, Event) and each.topic == "worker-state" and each.fields.get("status") == "paused":
-            yield each.identity

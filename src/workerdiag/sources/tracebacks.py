@@ -167,23 +167,15 @@ def _is_before_sending(frame: FrameType) -> bool:
 
 def _linked_to_dask(exc: BaseException) -> bool:
     """Whether an exception of Dask, or one that was sent here, led to this one, even if it is suppressed."""
-    seen: set[int] = set()
-    waiting = [exc]
-    while waiting and len(seen) < _MAX_LINKED:
-        each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        frames = _frames(each.__traceback__)
+    linked = list(linked_exceptions(exc, with_suppressed=True))
+    for each in linked:
         of_others = any(
             _is_rebuilt_frame(frame) or (_is_of_distributed(frame) and not _is_before_sending(frame))
-            for frame in frames
+            for frame in _frames(each.__traceback__)
         )
         if _is_client_error(each) or (each is not exc and of_others):
             return True
-        linked = (each.__cause__, each.__context__, *members_of(each))
-        waiting += [one for one in linked if one is not None]
-    return bool(waiting)
+    return len(linked) == _MAX_LINKED  # the others are not known
 
 
 def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
@@ -316,7 +308,7 @@ def members_of(exc: BaseException) -> tuple[BaseException, ...]:
     return exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
 
 
-def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
+def linked_exceptions(exc: BaseException, *, with_suppressed: bool = False) -> Iterator[BaseException]:
     """Yield the exception and all linked ones, the nearest first."""
     ahead: list[BaseException | None] = [exc]
     known: set[int] = set()
@@ -325,7 +317,8 @@ def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
         if each is not None and id(each) not in known:
             known.add(id(each))
             yield each
-            ahead += [each.__cause__, context_of(each), *members_of(each)]
+            context = each.__context__ if with_suppressed else context_of(each)
+            ahead += [each.__cause__, context, *members_of(each)]
 
 
 def packages_of(exc: BaseException) -> set[str]:

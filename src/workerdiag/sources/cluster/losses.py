@@ -47,7 +47,8 @@ def count_losses(snapshot: Reply, entries: TimedEvents, *, since: float, asked_t
     """
     if removals := snapshot.get("removals"):
         return losses_in_snapshot(removals)
-    lost = recent_removals(entries, since=since, asked_to_close=asked_to_close)
+    recent = [each for each in find_removals(entries) if each.when >= since]
+    lost = [evolve(each, expected=each.expected or each.worker in asked_to_close) for each in recent]
     return losses_in_events(lost, entries, is_lower_bound=may_lack_events(entries, since=since))
 
 
@@ -112,17 +113,12 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
             when=when,
             expected=bool(message.get("expected")),
             tasks=frozenset(message.get("processing-tasks") or ()),
-            lost_results=_whole_size(message.get("lost-computed-tasks") or ()),
+            lost_results=getattr(results, "whole", len(results)),
         )
         for when, message in with_action(entries, "remove-worker")
+        for results in [message.get("lost-computed-tasks") or ()]
     ]
     return sorted(found, key=lambda each: each.when, reverse=True)
-
-
-def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> list[Removal]:
-    """Return the removals after *since*; those of workers in *asked_to_close* count as expected."""
-    recent = (each for each in find_removals(entries) if each.when >= since)
-    return [evolve(each, expected=each.expected or each.worker in asked_to_close) for each in recent]
 
 
 def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
@@ -170,11 +166,6 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
     return [*about, *(identity_of(worker=each.worker) for each in others)][:8]
 
 
-def last_events(entries: TimedEvents) -> TimedEvents:
-    """Return the last 100 events."""
-    return entries[-_MAX_KEPT_EVENTS:]
-
-
 def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
     """Whether the topic may have dropped events after *since*."""
     return len(entries) >= 1000 and entries[0][0] > since  # ``low-level-log-length``
@@ -197,7 +188,7 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
 def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
     """Return the last events after *since*, without those of graphs submitted without an error."""
     routine = {id(each) for _, each in with_action(entries, "update-graph") if each.get("status") == "OK"}
-    return last_events([each for each in entries if each[0] >= since and id(each[1]) not in routine])
+    return [each for each in entries if each[0] >= since and id(each[1]) not in routine][-_MAX_KEPT_EVENTS:]
 
 
 def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entries: TimedEvents) -> list[str]:
@@ -227,10 +218,6 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
         nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
     return list(nannies)[:MAX_NANNIES]
-
-
-def _whole_size(members: Collection[object]) -> int:
-    return getattr(members, "whole", len(members))
 
 
 def _joined(entries: TimedEvents) -> dict[object, float]:

@@ -93,11 +93,6 @@ async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]
     return [(float(when), message) for when, message in reply]
 
 
-async def fetch_scheduler_log(client: Client) -> list[ServerLogRecord]:
-    """Return the last records of the scheduler's log, oldest first."""
-    return parse_records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
-
-
 async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
     """Return the last records of a nanny's log, oldest first, even while it has no worker.
 

@@ -162,7 +162,7 @@ class ClusterSession:
         if losses.was_asked_to_close(entries or ()):
             self._asked_to_close.add(topic)
         if entries:
-            self._add_events(topic, losses.last_events(entries))
+            self._add_events(topic, entries[-100:])
             self._evidence.append(Inspected(place="scheduler events", identity=dead))
         elif entries is not None:
             detail = f"the scheduler has no events of {topic}; it forgets them an hour after the removal"
@@ -227,12 +227,11 @@ class ClusterSession:
 
     async def _ask_scheduler_log(self) -> None:
         found = self._snapshot.get("log")
-        records = None if found is None else queries.parse_records(found)
-        if records is None:
-            call = partial(queries.fetch_scheduler_log, self._client)
-            records = await self._asker.ask("log", call, place="scheduler log")
-        if records is not None:
-            self._evidence += self._log_evidence([queries.ServerLog(records)])
+        if found is None:
+            call = partial(self._client.scheduler.logs, n=queries.SCHEDULER_RECORDS, timestamps=True)
+            found = await self._asker.ask("log", call, place="scheduler log")
+        if found is not None:
+            self._evidence += self._log_evidence([queries.ServerLog(queries.parse_records(found))])
 
     async def _ask_states(self) -> None:
         """Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings."""
@@ -298,9 +297,12 @@ class ClusterSession:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
         where = getattr(self._client.scheduler, "address", None)
-        self._evidence += workers.environment_events(
-            self._versions, self._snapshot, of_workers, address=where, in_trouble=in_trouble
-        )
+        known = workers.with_worker_versions(self._snapshot, of_workers)
+        self._evidence += [
+            *workers.version_events(self._versions, where),
+            *workers.setting_events(self._snapshot, where),
+            *workers.version_conflict_events(self._versions, known, in_trouble=in_trouble),
+        ]
 
     def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
         """Return evidence from logs not read before; nannies in one process share a log."""

@@ -65,20 +65,6 @@ _NOT_OF_SCHEDULERS = {"numpy", "pandas"}
 _MAX_CHARS = 100
 
 
-def environment_events(
-    versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
-) -> Iterator[Event]:
-    """Yield the versions (a reply of ``Scheduler.versions``) and settings of a scheduler, and version conflicts.
-
-    *snapshot* is empty without one; then *of_workers* has the workers' package versions. *in_trouble* says
-    whether a failure was noticed in this cluster.
-    """
-    yield from version_events(versions, address)
-    yield from setting_events(snapshot, address)
-    known = with_worker_versions(snapshot, of_workers)
-    yield from version_conflict_events(versions, known, in_trouble=in_trouble)
-
-
 def version_events(reply: Reply, address: object) -> Iterator[Event]:
     """Yield the versions in a reply of ``Scheduler.versions``."""
     packages = _package_versions(reply.get("packages"))

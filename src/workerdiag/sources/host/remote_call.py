@@ -12,7 +12,6 @@ import inspect
 import json
 import pickle
 from collections.abc import Sequence
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypedDict
@@ -101,7 +100,7 @@ async def probe_elsewhere(
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
     """Return arguments of the handler ``run``; they unpickle in any release of Python."""
-    texts = {name: _probe_source(name) for name in probes}
+    texts = {name: inspect.getsource(_probe_module(name)) for name in probes}
     namespace = {"texts": texts, "asked": request, "run": _PROBE_RUNNER}
     arguments = (builtins.eval, "exec(run, globals()) or answer(texts, asked)", namespace)
     return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
@@ -110,11 +109,6 @@ def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object
 def _probe_module(probe: str) -> ModuleType:
     is_shared = probe == "control_groups"  # the flight recorder reads them too
     return import_module("workerdiag.procfs_and_cgroups" if is_shared else f"{__package__}.probes.{probe}")
-
-
-@cache
-def _probe_source(probe: str) -> str:
-    return inspect.getsource(_probe_module(probe))
 
 
 def _parse_reply(reply: object) -> Answer:

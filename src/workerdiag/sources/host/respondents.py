@@ -207,7 +207,13 @@ def is_this_machine(host: str | None) -> bool:
         return False
     if is_loopback(host) or host in (name := socket.gethostname(), name.partition(".")[0]):
         return True
-    return _is_own_address(host)
+    try:  # a socket can be bound only to the machine's own addresses
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (OSError, ValueError):  # no DNS look-up of a name: it may take long
+        return False
+    return True
 
 
 def is_loopback(host: str | None) -> bool:
@@ -336,14 +342,3 @@ def _text_items(items: object) -> Iterator[tuple[str, str]]:
 def _location_gap(place: str, problem: BaseException) -> Gap:
     found = queries.query_gap(f"location: {place}", problem)
     return evolve(found, remedy=_FORBIDDEN_REMEDY) if found.reason == "forbidden" else found
-
-
-def _is_own_address(host: str) -> bool:
-    """Whether a socket can be bound to *host*, which only works for the machine's own addresses."""
-    try:
-        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))
-    except (OSError, ValueError):  # no DNS look-up of a name: it may take long
-        return False
-    return True

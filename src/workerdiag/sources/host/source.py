@@ -69,29 +69,28 @@ class HostSource:
 
     def _live_respondents(self) -> list[Respondent]:
         """Return nannies of live workers, paused ones first; none if the scheduler does not answer in time."""
-        found: list[Respondent] = []
-
-        async def ask() -> None:
-            found.extend(await live_respondents(self._scene, self._share(0.4)))
-
         with guarded("asking for live workers") as asking:
-            self._scene.client.sync(ask, asynchronous=False, callback_timeout=self._share(0.5).left_s)
+            ask = partial(live_respondents, self._scene, self._share(0.4))
+            timeout_s = self._share(0.5).left_s
+            found: list[Respondent] = self._scene.client.sync(ask, asynchronous=False, callback_timeout=timeout_s)
+            return found
         if asking.problem is not None and getattr(self._scene.client, "status", "") != "closed":
             self._problem = machine_gap("this cluster", asking.problem)  # else the scheduler's gap says it
-        return found
+        return []
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
         """Return each answer or exception; this process is probed last, while the others work."""
         found: dict[int, Answer | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
-        async def ask_all() -> None:
-            calls = (self._ask(targets[index]) for index in remote)
-            found.update(zip(remote, await asyncio.gather(*calls, return_exceptions=True), strict=True))
+        async def ask_all() -> list[Answer | BaseException]:
+            return await asyncio.gather(*(self._ask(targets[index]) for index in remote), return_exceptions=True)
 
         if remote:
             with guarded("probing machines") as probing:
-                self._scene.client.sync(ask_all, asynchronous=False, callback_timeout=self._share(1.0).left_s)
+                timeout_s = self._share(1.0).left_s
+                answers = self._scene.client.sync(ask_all, asynchronous=False, callback_timeout=timeout_s)
+                found |= zip(remote, answers, strict=True)
             if probing.problem is not None:
                 found |= {index: probing.problem for index in remote if index not in found}
         for index, each in enumerate(targets):

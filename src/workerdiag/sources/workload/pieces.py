@@ -275,7 +275,7 @@ def frame_layers(frame: Any) -> Iterator[Step]:
         with guarded("reading an expression"):
             if _is_source(node):
                 sources.append(_source_layer(node))
-                frames += [frame for frame in [_own_frame(node)] if frame is not None]
+                frames += [embedded_frame(node)] if "FromPandas" in _class_names(node) else []
     largest = max(sources, key=_rows_in_all, default=None)
     rows = _rows_in_all(largest) if largest else 0
     most = max((each.pieces for each in sources), default=0)
@@ -399,13 +399,6 @@ def _source_layer(node: Any) -> Step:
         argument=next((argument for name, argument in _FRAME_ARGUMENTS.items() if name in names), ""),
         is_embedded="FromPandas" in names,
     )
-
-
-def _own_frame(node: Any) -> Any:
-    """The frame of this process that an expression reads; None for any other."""
-    if "FromPandas" not in _class_names(node):
-        return None
-    return embedded_frame(node)
 
 
 def _key_of(node: Any, operands: Iterable[str]) -> str:
