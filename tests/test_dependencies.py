@@ -54,7 +54,7 @@ def _named(node: ast.AST) -> Iterator[str]:
             yield from (each.name for each in names)
         case ast.ImportFrom(module=str(module)):
             yield module
-        case ast.Call(func=ast.Name(id="import_sdk"), args=[ast.Constant(value=str(module))]):
+        case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(module))]):
             yield module
 
 

@@ -15,7 +15,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources import discovery
 from workerdiag.sources import registry as room
-from workerdiag.sources.discovery import Discovery
+from workerdiag.sources.discovery import Discovery, _is_callers_timeout
 from workerdiag.sources.runner import drop_late_text
 from workerdiag.sources.scene import find_victims
 
@@ -229,5 +229,5 @@ def test_who_gave_up_waiting_is_known_by_the_exception():
     """A time-out that no task raised is the caller's own."""
     own = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
     of_task = ExceptionFacts(type="TimeoutError", text="the database", from_task=True)
-    assert Discovery(None, [own], Deadline.after(1.0))._caller_timed_out()
-    assert not Discovery(None, [of_task], Deadline.after(1.0))._caller_timed_out()
+    assert _is_callers_timeout(own)
+    assert not _is_callers_timeout(of_task)

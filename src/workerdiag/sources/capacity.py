@@ -61,7 +61,6 @@ class CapacitySource:
 
 
 def _fields(worker: Reply) -> dict[str, EventValue]:
-    """The fields of a worker's state that a memory account reads."""
     metrics: Reply = worker.get("metrics") or {}
     return {
         "status": str(worker.get("status")),

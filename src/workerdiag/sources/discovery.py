@@ -7,7 +7,7 @@ Then the applicable platforms below them are queried in parallel.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -34,7 +34,6 @@ from workerdiag.sources.scene import (
 #: Share of the time for the live cluster, which usually takes a tenth of a second. Timed-out requests are
 #: repeated in parallel with the platforms.
 _CLUSTER_SHARE = 0.6
-_ARRIVED = re.compile(r"\bOnly \d+/(\d+) workers arrived\b")
 
 
 class Discovery:
@@ -92,8 +91,8 @@ class Discovery:
             topics=self._topics,
             executing=tuple(executing[:50]),
             tasks=tuple(each.task for each in killed if each.task),
-            gave_up=self._caller_timed_out(),
-            workers_awaited=self._workers_awaited(),
+            gave_up=any(map(_is_callers_timeout, killed)),
+            workers_awaited=_workers_awaited(killed),
         )
         return ClusterSource(self._client, question)
 
@@ -101,21 +100,6 @@ class Discovery:
     def recipe(self) -> FoundRecipe | None:
         """How to run again what ran as the workers died, as far as the recorder had it when it was asked."""
         return self._recorder.recipe
-
-    def _caller_timed_out(self) -> bool:
-        """Whether the caller itself timed out, with a ``TimeoutError`` that no task raised."""
-        return any(
-            isinstance(each, ExceptionFacts)
-            and each.relation == "raised"
-            and not each.from_task
-            and each.type.rpartition(".")[2] == "TimeoutError"
-            for each in self._facts
-        )
-
-    def _workers_awaited(self) -> int | None:
-        """How many workers the caller waited for in vain, as ``Client.wait_for_workers`` words it (client.py)."""
-        texts = (each.text for each in self._facts if isinstance(each, ExceptionFacts))
-        return next((int(found[1]) for text in texts if (found := _ARRIVED.search(text))), None)
 
     def _collect_platforms(
         self, pieces: Sequence[Evidence], *, others: Sequence[EvidenceSource] = ()
@@ -160,3 +144,14 @@ class Discovery:
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
     """Whether evidence is missing because of a time-out."""
     return any(isinstance(each, Gap) and each.reason == "timed-out" for each in pieces)
+
+
+def _workers_awaited(caught: Iterable[ExceptionFacts]) -> int | None:
+    """How many workers the caller waited for in vain, as ``Client.wait_for_workers`` words it (client.py)."""
+    found = (re.search(r"\bOnly \d+/(\d+) workers arrived\b", each.text) for each in caught)
+    return next((int(each[1]) for each in found if each), None)
+
+
+def _is_callers_timeout(facts: ExceptionFacts) -> bool:
+    is_raised_here = facts.relation == "raised" and not facts.from_task
+    return is_raised_here and facts.type.rpartition(".")[2] == "TimeoutError"

@@ -211,7 +211,7 @@ def _worker_identity(worker: object) -> Identity:
 
 
 def _attribute(worker: object, name: str) -> object:
-    return worker.attribute(name) if isinstance(worker, PickledObject) else getattr(worker, name, None)
+    return worker.state.get(name) if isinstance(worker, PickledObject) else getattr(worker, name, None)
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:

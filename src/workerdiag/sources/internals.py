@@ -78,7 +78,6 @@ def is_scheduler_here(address: str) -> bool:
 
 
 def _instances(module: str, name: str) -> list[Any]:
-    """Return this process's servers of one class; none if the class was never imported."""
     kind = getattr(sys.modules.get(f"distributed.{module}"), name, None)
     return list(getattr(kind, "_instances", ()))
 

@@ -12,7 +12,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from attrs import evolve, frozen
@@ -199,11 +198,6 @@ class ProviderQuery:
 def request_timeout_s(deadline: Deadline) -> float:
     """Return the seconds that one request may take."""
     return deadline.share(0.5, at_least_s=0.1, at_most_s=5.0).left_s
-
-
-def import_sdk(module: str) -> Sdk:
-    """Import a module of an SDK; raises ImportError if it is not installed."""
-    return import_module(module)
 
 
 @frozen

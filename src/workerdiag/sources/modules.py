@@ -17,7 +17,6 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-import cloudpickle
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
@@ -27,7 +26,7 @@ from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
-from workerdiag.sources.cluster.scheduler_functions import forget, host_in, pauses, topics_of
+from workerdiag.sources.cluster.scheduler_functions import by_value, forget, host_in, pauses, topics_of
 from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here
 
 #: At most this many modules are compared, on at most this many workers.
@@ -104,7 +103,6 @@ def _named_modules(facts: ExceptionFacts) -> Iterator[str]:
 
 
 def _modules_of_futures(client: Client | None) -> list[str]:
-    """Return the modules that errors of the client's futures did not find."""
     futures = list(getattr(client, "futures", {}).values())
     failed = (each for each in futures if getattr(each, "status", "") == "error")
     raised = [getattr(each, "exception", None) for each in islice(failed, MAX_MODULES)]
@@ -133,9 +131,8 @@ class ModuleSource:
     async def _compare(self, deadline: Deadline) -> list[Event]:
         question, unread = self._question, {}
         if question.lost and question.may_look:
-            call = self._client.run_on_scheduler(
-                workerdiag_looks_at_unread, list(question.lost), list(question.told_ends)
-            )
+            look, lost = by_value(workerdiag_looks_at_unread), list(question.lost)
+            call = self._client.run_on_scheduler(look, lost, list(question.told_ends))
             unread = await asyncio.wait_for(call, deadline.share(0.5).left_s)
         names = list(dict.fromkeys([*question.named, *unread.get("modules", ())]))[:MAX_MODULES]
         if not names:
@@ -313,6 +310,8 @@ def modules_of_task(task: object) -> list[str]:
 
     The task is pickled until its pickle has 5000 objects or 256 KiB.
     """
+    from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
+
     known = {"", *sys.stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
     names: dict[str, None] = {}
     objects = written_bytes = 0
@@ -343,6 +342,8 @@ def modules_of_task(task: object) -> list[str]:
 
 def _imported_module(thing: Any) -> str:
     """Return the module that unpickling a thing imports; empty for what travels whole, as a lambda does."""
+    from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
+
     kind = type(thing).__name__
     if kind == "module":
         return str(thing.__name__)
@@ -355,7 +356,3 @@ def _imported_module(thing: Any) -> str:
         return name if attrgetter(thing.__qualname__)(sys.modules[name]) is thing else ""
     except (AttributeError, KeyError):
         return ""
-
-
-#: Functions of this module run inside the scheduler, too.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])

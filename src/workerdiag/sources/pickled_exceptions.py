@@ -48,10 +48,6 @@ class PickledObject:
     def __setitem__(self, key: object, value: object) -> None:
         self.state[key] = value
 
-    def attribute(self, name: str) -> object:
-        """Return the value of one attribute, or None."""
-        return self.state.get(name)
-
     def plain_values(self) -> Iterator[str | int | float]:
         """Yield the text and numbers in its arguments and state, in order; those of each part once."""
         waiting: list[object] = [self]

@@ -101,8 +101,6 @@ def _malformed_gap(name: str, place: Place, detail: str, remedy: str = "") -> Ga
 
 
 class _SourceThread:
-    """One source, queried in its own thread, which is abandoned when time is up."""
-
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
         self._name = type(source).__name__
         self._place: Place = "other"

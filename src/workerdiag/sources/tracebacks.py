@@ -202,7 +202,6 @@ def _is_of_distributed(frame: FrameType) -> bool:
 
 
 def _short_path(frame: FrameType) -> str:
-    """Return the last two parts of the file's path: ``distributed/client.py``."""
     return "/".join(_file_of(frame).rsplit("/", 2)[-2:])
 
 

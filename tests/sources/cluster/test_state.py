@@ -32,6 +32,7 @@ from workerdiag.sources.cluster.losses import (
 from workerdiag.sources.cluster.scheduler_functions import (
     MAX_MEMBERS,
     SnapshotRequest,
+    by_value,
     cut,
     fate,
     workerdiag_looks_at_all,
@@ -434,7 +435,9 @@ def test_the_look_needs_no_workerdiag_where_it_runs():
     """All of it travels by value: what is pickled names no module of ours to import."""
     globals_ = [
         argument
-        for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(workerdiag_looks_at_all, protocol=2))
+        for opcode, argument, _ in pickletools.genops(
+            cloudpickle.dumps(by_value(workerdiag_looks_at_all), protocol=2)
+        )
         if opcode.name == "GLOBAL"
     ]
     assert globals_

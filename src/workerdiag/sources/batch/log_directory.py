@@ -210,7 +210,6 @@ class LogDirectorySource:
 
 
 def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
-    """Return the data after the first start of one of *workers*, or only the end without one."""
     starts = [
         found.start()
         for worker in workers

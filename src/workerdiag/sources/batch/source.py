@@ -110,7 +110,6 @@ class BatchSource:
         return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
 
     def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord]) -> None:
-        """Note the jobs without a record, unless a query failed."""
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
         if unknown and not self._gaps:

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice
 from typing import ClassVar, Self
 
@@ -17,7 +18,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.
@@ -64,7 +65,7 @@ class AzureSource(ProviderSource):
         cluster = self.scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
-            credential = import_sdk("azure.identity").DefaultAzureCredential()
+            credential = import_module("azure.identity").DefaultAzureCredential()
         request_s = machine.request_timeout_s(deadline)
         options = {
             "base_url": self._endpoint,
@@ -75,8 +76,8 @@ class AzureSource(ProviderSource):
         }
         subscription = str(cluster.subscription_id)
         who = credential, subscription
-        monitor = import_sdk("azure.mgmt.monitor").MonitorManagementClient(*who, **options)
-        compute = import_sdk("azure.mgmt.compute").ComputeManagementClient(*who, **options)
+        monitor = import_module("azure.mgmt.monitor").MonitorManagementClient(*who, **options)
+        compute = import_module("azure.mgmt.compute").ComputeManagementClient(*who, **options)
         group = str(cluster.resource_group)
         where = f"--resource-group {shlex.quote(group)}"
         yield ProviderQuery(
@@ -126,7 +127,7 @@ class AzureSource(ProviderSource):
             name = str(victim.identity.name)
             try:
                 vm = compute.virtual_machines.get(group, name, expand="instanceView")
-            except import_sdk("azure.core.exceptions").ResourceNotFoundError:
+            except import_module("azure.core.exceptions").ResourceNotFoundError:
                 continue
             statuses = vm.instance_view.statuses or () if vm.instance_view else ()
             description = {

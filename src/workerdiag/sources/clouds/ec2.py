@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from attrs import frozen
@@ -21,7 +22,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.internals import aws_region
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.
@@ -279,10 +280,10 @@ def region_of(scene: Scene) -> str | None:
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """Return a boto3 client with its own session, no retries, and time-outs within *deadline*."""
     request_s = machine.request_timeout_s(deadline)
-    config = import_sdk("botocore.config").Config(
+    config = import_module("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )
-    session = import_sdk("boto3.session").Session()
+    session = import_module("boto3.session").Session()
     return session.client(service, region_name=region or session.region_name, config=config)
 
 

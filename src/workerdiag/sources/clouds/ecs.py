@@ -144,7 +144,6 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
 
 def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
-    """Return the container that runs Dask, by its name or because it is the only one."""
     named = [each for each in containers if each.get("name") == "dask-worker"]  # dask-cloudprovider, aws/ecs.py
     if named or len(containers) == 1:
         return (named or list(containers))[0]

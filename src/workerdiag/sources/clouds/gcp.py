@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import ClassVar, Self
 
 from attrs import frozen
@@ -14,7 +15,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -71,7 +72,7 @@ class GcpSource(ProviderSource):
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         project = _project_of(self.scene)
         assert project is not None  # `of` has checked it
-        compute = import_sdk("google.cloud.compute_v1")
+        compute = import_module("google.cloud.compute_v1")
         zones = [f"--zones={project.zone}"] if project.zone else []
         where = shlex.join([f"--project={project.name}", *zones])
         yield ProviderQuery(

@@ -93,6 +93,12 @@ async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]
     return [(float(when), message) for when, message in reply]
 
 
+async def fetch_log(client: Client) -> Sequence[tuple[float, str, str]]:
+    """Return the last records of the scheduler's log, newest first."""
+    found: Sequence[tuple[float, str, str]] = await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True)
+    return found
+
+
 async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
     """Return the last records of a nanny's log, oldest first, even while it has no worker.
 

@@ -20,29 +20,40 @@ from re import sub
 from sys import getsizeof
 from typing import Any, TypedDict
 
-import cloudpickle
-
 from workerdiag.model.dask import Method, Scheduler, TaskPrefix, TaskState, Topic, WorkerState
 from workerdiag.model.stop_reasons import DASK_REQUESTS, DEFAULT_REASON
 from workerdiag.sources.internals import log_handler, parts_of, topics_reader, waiters_at_events, waiters_at_queue
 
-for _name in ("workerdiag.sources.internals", __name__):
-    cloudpickle.register_pickle_by_value(sys.modules[_name])
-
 topics_of = topics_reader()
 
 
-def pauses() -> Callable[[], Awaitable[None]]:
-    """Return a coroutine function to await after each item of a round of work: it lets others on after 1 ms."""
-    begun = time.perf_counter()
+def by_value(function: Method) -> Method:
+    """Return *function* such that it is pickled by value, with what it uses of this module and of its own."""
+    from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
 
-    async def pause() -> None:
-        nonlocal begun
-        if time.perf_counter() - begun > 0.001:
-            await sleep(0)
-            begun = time.perf_counter()
+    for name in ("workerdiag.sources.internals", __name__, function.__module__):
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    return function
 
-    return pause
+
+def _pauses() -> Method:
+    def pauses() -> Callable[[], Awaitable[None]]:
+        """Return a coroutine function to await after each item of a round of work: it lets others on after 1 ms."""
+        begun = time.perf_counter()
+
+        async def pause() -> None:
+            nonlocal begun
+            if time.perf_counter() - begun > 0.001:
+                await sleep(0)
+                begun = time.perf_counter()
+
+        return pause
+
+    return pauses
+
+
+#: Nested, as `topics_of` is: the watcher sends both with functions of its own.
+pauses = _pauses()
 
 
 async def packed(things: Iterable[object]) -> bytes:

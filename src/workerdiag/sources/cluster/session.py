@@ -128,7 +128,6 @@ class ClusterSession:
         self._evidence += self._log_evidence(self._nannies.answered_logs(nannies, await answers))
 
     async def _take_snapshot(self) -> None:
-        """Take a snapshot if the scheduler can run our function."""
         ask = self._asker.ask
         versions = partial(workers.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="versions") or {}
@@ -169,7 +168,6 @@ class ClusterSession:
             self._asker.gap("scheduler events", "expired", detail, "install the flight recorder beforehand")
 
     async def _ask_workers(self, what: str) -> None:
-        """Update what is known of the workers; without an answer nothing changes."""
         if what == "workers" and "workers" in self._snapshot:
             found: Reply | None = self._snapshot
         else:
@@ -185,7 +183,6 @@ class ClusterSession:
             self._known[address] = identity.merged_with(self._known.get(address, identity))
 
     def _select_dead(self) -> None:
-        """Select the dead workers to ask about, and the start of the relevant time."""
         entries = self._all_events or ()
         now = losses.last_noted(self._workers, entries)
         gone = losses.find_removals(entries)
@@ -228,7 +225,7 @@ class ClusterSession:
     async def _ask_scheduler_log(self) -> None:
         found = self._snapshot.get("log")
         if found is None:
-            call = partial(self._client.scheduler.logs, n=queries.SCHEDULER_RECORDS, timestamps=True)
+            call = partial(queries.fetch_log, self._client)
             found = await self._asker.ask("log", call, place="scheduler log")
         if found is not None:
             self._evidence += self._log_evidence([queries.ServerLog(queries.parse_records(found))])
@@ -430,12 +427,14 @@ class NannyLogs:
         """
         self.found += len(nannies)
         deadline = self._asker.request_deadline().share(at_most_s=5.0)
-        reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
-        ended = [(each.nanny, each.pid) for each in self._about if each.pid is not None]
-        own_pids = [tuple(pid for nanny, pid in ended if nanny == each) for each in nannies]
-        pids = [self._pids] if len(nannies) == 1 else own_pids
-        calls = [partial(wait_for_exits, read, own, deadline) for read, own in zip(reads, pids, strict=True)]
-        answers = (queries.answer_in_time(call, deadline) for call in calls)
+        is_only_one = len(nannies) == 1
+
+        async def ask(nanny: str) -> Sequence[ServerLogRecord]:
+            own = [each.pid for each in self._about if each.pid is not None and each.nanny == nanny]
+            read = partial(queries.fetch_nanny_log, self._client, nanny)
+            return await wait_for_exits(read, self._pids if is_only_one else own, deadline)
+
+        answers = (queries.answer_in_time(partial(ask, each), deadline) for each in nannies)
         return asyncio.gather(*answers, return_exceptions=True)
 
     def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:

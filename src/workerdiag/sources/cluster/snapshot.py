@@ -11,6 +11,7 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.sources.cluster.scheduler_functions import (
     CutEvent,
     SnapshotRequest,
+    by_value,
     workerdiag_looks_at_all,
     workerdiag_looks_at_topic,
     workerdiag_looks_for_losses,
@@ -28,7 +29,7 @@ class TruncatedList(list[object]):
 
 async def take_snapshot(client: Client, wanted: SnapshotRequest) -> Reply:
     """Return what is *wanted*, by name, from a scheduler with our release of Python."""
-    reply = pickle.loads(await client.run_on_scheduler(workerdiag_looks_at_all, wanted))  # noqa: S301  trusted
+    reply = pickle.loads(await client.run_on_scheduler(by_value(workerdiag_looks_at_all), wanted))  # noqa: S301  trusted
     return {
         **reply,
         "events": {topic: unpickled(packed) for topic, packed in reply["events"].items()},
@@ -47,9 +48,8 @@ def unpickled(packed: bytes) -> list[Any]:
 
 async def look_at_topic(client: Client, topic: str) -> list[tuple[float, object]]:
     """Return the untruncated events of one topic; unlike ``get_events``, this never creates the topic."""
-    return [
-        (float(when), message) for when, message in await client.run_on_scheduler(workerdiag_looks_at_topic, topic)
-    ]
+    found = await client.run_on_scheduler(by_value(workerdiag_looks_at_topic), topic)
+    return [(float(when), message) for when, message in found]
 
 
 async def count_recent_losses(client: Client) -> int:
@@ -57,7 +57,7 @@ async def count_recent_losses(client: Client) -> int:
 
     It takes the scheduler less than a millisecond.
     """
-    return int(await client.run_on_scheduler(workerdiag_looks_for_losses))
+    return int(await client.run_on_scheduler(by_value(workerdiag_looks_for_losses)))
 
 
 def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] | None:

@@ -14,23 +14,18 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.internals import frames_of_threads
 
-#: What a function of Dask waits for, by its file and name (distributed 2024.8.1 to 2026.8.0).
-_WAITS: Final[Mapping[tuple[str, str], str]] = {
-    ("lock.py", "acquire"): "lock",
-    ("lock.py", "__enter__"): "lock",
-    ("multi_lock.py", "acquire"): "lock",
-    ("multi_lock.py", "__enter__"): "lock",
-    ("semaphore.py", "acquire"): "semaphore",
-    ("semaphore.py", "__enter__"): "semaphore",
-    ("queues.py", "get"): "queue",
-    ("queues.py", "put"): "queue",
-    ("variable.py", "get"): "variable",
-    ("event.py", "wait"): "event",
-    ("actor.py", "result"): "actor",
-    ("client.py", "result"): "task",
-    ("client.py", "gather"): "task",
-    ("client.py", "wait"): "task",
+#: What waits in a file of Dask's, and the functions that wait there (distributed 2024.8.1 to 2026.8.0).
+_WAITS: Final[Mapping[str, str]] = {
+    "lock.py": "lock",
+    "multi_lock.py": "lock",
+    "semaphore.py": "semaphore",
+    "queues.py": "queue",
+    "variable.py": "variable",
+    "event.py": "event",
+    "actor.py": "actor",
+    "client.py": "task",
 }
+_WAITING = ("acquire", "__enter__", "get", "put", "wait", "result", "gather")
 #: Functions of Python's library in which a thread waits for another one.
 _WAITS_OF_PYTHON: Final = (("functools.py", "__get__"), ("threading.py", "wait"), ("threading.py", "acquire"))
 _FRAME = re.compile(r'File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -58,7 +53,8 @@ def wait_in(stack: Sequence[str]) -> Wait | None:
         if found is None:
             continue
         *folders, name = _SEPARATORS.split(found["file"])
-        kind = _WAITS.get((name, found["function"])) if folders[-1:] == ["distributed"] else None
+        is_waiting = folders[-1:] == ["distributed"] and found["function"] in _WAITING
+        kind = _WAITS.get(name) if is_waiting else None
         if kind is not None:
             kinds.append(kind)
         elif not kinds:

@@ -14,7 +14,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
-from workerdiag.sources.cluster.scheduler_functions import MAX_DESCRIBED, workerdiag_looks_at_workers
+from workerdiag.sources.cluster.scheduler_functions import MAX_DESCRIBED, by_value, workerdiag_looks_at_workers
 from workerdiag.sources.internals import is_adaptive, is_correcting_workers
 from workerdiag.units import parse_bytes
 
@@ -31,7 +31,7 @@ async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) ->
         addresses = [each for each in near if each]
         hosts = [host for each in addresses if (host := host_of(each))]
         try:
-            return dict(await client.run_on_scheduler(workerdiag_looks_at_workers, addresses, hosts))
+            return dict(await client.run_on_scheduler(by_value(workerdiag_looks_at_workers), addresses, hosts))
         except Exception as problem:
             if not is_disallowed(problem):
                 raise
@@ -114,7 +114,6 @@ def _given_up(cluster: object) -> int | None:
 
 
 def _worker_options(options: Mapping[str, object]) -> dict[str, int | None]:
-    """The limit and the threads that a cluster object gives each worker, where it states them as numbers."""
     limit, threads = options.get("memory_limit"), options.get("nthreads")
     return {
         "worker_limit_bytes": parse_bytes(limit)
@@ -176,7 +175,6 @@ def _months_apart(releases: Iterable[str]) -> int:
 
 
 def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
-    """Return who has which version of a package; empty if all have the same."""
     has: dict[str, dict[str, int]] = {}
     for who, count, packages in packages_by_role:
         if who != "scheduler" or name not in _NOT_OF_SCHEDULERS:

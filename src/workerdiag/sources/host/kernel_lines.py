@@ -89,7 +89,6 @@ def with_noted_pids(subjects: Sequence[Subject], ends: Sequence[tuple[int, int, 
 
 
 def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
-    """Return pid, signal and time of the exits that nannies logged, the latest first."""
     exits = answer.get("nannies", {}).get("ends", ())
     return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
 

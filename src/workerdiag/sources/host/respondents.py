@@ -227,8 +227,6 @@ def local_nannies() -> dict[str, object]:
 
 
 class _LocationInquiry:
-    """One round of requests; answers are kept however the round ends."""
-
     def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
         self._client = client
         self._victims = victims

@@ -121,7 +121,6 @@ class HostSource:
     def _kernel_log_evidence(
         self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
-        """Yield gaps of kernel logs, or `Inspected` if all were read completely."""
         told = [(each, answer) for each, answer in zip(targets, answers, strict=True) if each.is_about_dead]
         pairs = [(each, answer) for each, answer in told if isinstance(answer, dict)]
         gaps = [found for each, answer in pairs if (found := kernel_gap(answer, each)) is not None]

@@ -119,7 +119,6 @@ class KubernetesApi:
     async def _get(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Return status, body, and whether the body was cut."""
         try:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)

@@ -154,7 +154,6 @@ class KubernetesSession:
         return await self._api.items("events", namespace=namespace, fields=fields, most=300)
 
     async def _events_in_question(self) -> list[dict[str, object]]:
-        """Return events of found and unhealthy pods, and events that report ends of pods."""
         found = {each.name for each in self._search.found()}
         names = sorted({*self._search.names(), *found, *(each.name for each in self._unhealthy())})
         fields = [f"involvedObject.kind=Pod,involvedObject.name={each}" for each in names]
@@ -190,7 +189,6 @@ class KubernetesSession:
             self._emit_all(kubectl_text.text_chunks(origin, description, each.identity))
 
     async def _ask_log(self, found: VictimPod) -> None:
-        """Emit the end of the log of a victim's container, or of its previous run."""
         pod, end = found.pod, found.end
         if pod is None or found.is_end_expired or (end is None and pod.running_since is None):
             return

@@ -73,8 +73,6 @@ def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
 
 
 class _PeekableFile:
-    """A file whose first bytes can be read in advance."""
-
     def __init__(self, file: Readable) -> None:
         self._file = file
         self.head = b""

@@ -149,8 +149,6 @@ class LogSource:
 
 
 class _ChunkBuilder:
-    """Joins the blocks of one log to chunks of about 1 MiB."""
-
     def __init__(self, log: LogHandle, stream: Stream | None) -> None:
         self.log = log
         self.count = 0
@@ -261,7 +259,6 @@ class InputReader:
         yield opened.broken or (is_whole if opened.read_bytes else _empty_gap(log.origin))
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """Yield the records in a file, then a gap if it was not read completely."""
         from workerdiag.sources.recorder.records import RecordParser
 
         lines = RecordParser()
@@ -301,7 +298,6 @@ class InputReader:
             yield BundlePiece(piece)
 
     def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """Yield the report of a worker's death from its black box."""
         from workerdiag.sources.recorder.records import ParsedRecord
 
         log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
@@ -320,8 +316,6 @@ class InputReader:
 
 
 class _OpenedLog:
-    """One log while it is read: its kind, its blocks, and why they ended early."""
-
     def __init__(self, log: LogHandle) -> None:
         self.log = log
         #: Number of bytes read, and the gap if reading failed.

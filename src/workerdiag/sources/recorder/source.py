@@ -265,7 +265,6 @@ def _act_event(act: RescueAct) -> Event:
 
 
 def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:
-    """Return an event with the known fields, each text cut to size."""
     known = {
         name: value[:_TEXT_CHARS] if isinstance(value, str) else value
         for name, value in fields.items()
@@ -275,7 +274,6 @@ def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, i
 
 
 def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identity) -> Event:
-    """Return the scheduler's removal event as `workerdiag.sources.cluster`, which has it for an hour, words it."""
     fields: dict[str, EventValue] = {
         "action": "remove-worker",
         "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
@@ -371,7 +369,6 @@ def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Itera
 
 
 def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
-    """Return the event of a request to stop the worker, or to its nanny to stop it or to close."""
     fields: dict[str, EventValue] = {"action": "asked-to-stop", name: why[:200] if why else None}
     return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
 

@@ -93,8 +93,6 @@ class _SameHostRedirects(HTTPRedirectHandler):
 
 @frozen
 class _LokiApi:
-    """A client of Loki's HTTP API, v1."""
-
     url: str
     deadline: Deadline
 

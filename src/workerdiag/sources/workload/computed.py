@@ -32,8 +32,8 @@ _COMPUTES = {
     "dask/base.py": ("compute", "persist"),
     "distributed/client.py": ("compute", "persist", "gather", "result", "wait"),
 }
-#: At most this many names of a frame, members of one value, and collections.
-_MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 200, 20
+#: At most this many names of a frame, and members of one value.
+_MAX_NAMES, _MAX_MEMBERS = 2000, 200
 _MAX_LINE_CHARS, _MAX_ASSIGNMENT_LINES = 300, 12
 
 
@@ -92,22 +92,17 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     if not computing:
         return None
     first = next(at for at, (frame, _) in enumerate(walked) if frame is computing[0])
-    found: dict[int, tuple[CollectionKind, Any]] = {}
-    keys: dict[str, None] = {}
+    values: list[object] = []
     for frame in computing:
         held = dict(local_variables(frame))
-        values = [held.get(name) for name in ("collections", "args", "self", "futures", "fs")]
-        for each in islice(_members(values), _MAX_MEMBERS):
-            kind = collection_kind(each)
-            if kind is not None and len(found) < _MAX_COLLECTIONS:
-                found.setdefault(id(each), (kind, each))
-            elif type(each).__name__ == "Future":
-                keys[str(getattr(each, "key", ""))] = None
+        of_frame = [held.get(name) for name in ("collections", "args", "self", "futures", "fs")]
+        values += islice(_members(of_frame), _MAX_MEMBERS)
+    keys = dict.fromkeys(str(getattr(each, "key", "")) for each in values if type(each).__name__ == "Future")
     own = [(frame, line) for frame, line in walked[:first] if not is_library(frame.f_code.co_filename)]
     names, dims = caller_names(own)
     caller = own[-1] if own else None
     return Computed(
-        collections=tuple(found.values()),
+        collections=_collections_in(values),
         keys=tuple(keys),
         is_gathered=not any(each.f_code.co_name in ("persist", "wait") for each in computing),
         place=_place(*caller) if caller else "",
@@ -122,18 +117,20 @@ def given_work(value: object, frames: Iterable[tuple[FrameType, int]]) -> Comput
 
     *frames* are those of the caller, outermost first, for the names.
     """
-    found: dict[int, tuple[CollectionKind, Any]] = {}
+    parts: list[object] = []
     for each in islice(_members([value]), _MAX_MEMBERS):
         is_xarray = str(type(each).__module__).startswith("xarray.")
-        parts = [variable_data(part) for part in array_variables(each).values()] if is_xarray else [each]
-        for part in parts:
-            kind = collection_kind(part)
-            if kind is not None and len(found) < _MAX_COLLECTIONS:
-                found.setdefault(id(part), (kind, part))
+        parts += map(variable_data, array_variables(each).values()) if is_xarray else [each]
     own = [(frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename)]
     names, dims = caller_names(own)
     place, code = (_place(*own[-1]), _code(*own[-1])) if own else ("", "")
-    return Computed(collections=tuple(found.values()), place=place, code=code, names=names, dims=dims)
+    return Computed(collections=_collections_in(parts), place=place, code=code, names=names, dims=dims)
+
+
+def _collections_in(values: Iterable[object]) -> tuple[tuple[CollectionKind, Any], ...]:
+    kinds = ((collection_kind(each), each) for each in values)
+    found = {id(each): (kind, each) for kind, each in kinds if kind is not None}
+    return tuple(islice(found.values(), 20))
 
 
 def collection_kind(value: object) -> CollectionKind | None:

@@ -75,7 +75,6 @@ def size_of(value: object) -> int:
 
 
 def _values_in(task: object, depth: int) -> Iterator[object]:
-    """The values in a task: its own, its arguments, and what its function holds."""
     if depth == 0:
         return
     yield task

@@ -115,7 +115,6 @@ def _layers_of_unknown_size(layers: Mapping[str, Any], sizes: Mapping[str, int])
 
 
 def _taken_by(task: Any, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Bytes that a task takes of steps of known sizes, and in how many pieces."""
     taken = [sizes[key[0]] for key in _keys_taken(task) if isinstance(key, tuple) and key[0] in sizes]
     return sum(taken), len(taken)
 
@@ -201,7 +200,6 @@ def widest_task(graph: Any) -> tuple[str, int]:
 
 
 def _behind(token: str, dependencies: Mapping[str, Iterable[str]]) -> set[str]:
-    """The layers that a layer is made of."""
     found, todo = set[str](), [token]
     while todo:
         new = set(dependencies.get(todo.pop(), ())) - found
@@ -219,7 +217,6 @@ def _chunk_bytes(known: Mapping[str, Any]) -> int:
 
 
 def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Bytes that one task of *layer* takes, and in how many pieces."""
     if (indices := getattr(layer, "indices", None)) is not None:
         taken = [
             (sizes[name], _blocks_taken(inds, layer.output_indices, layer.numblocks.get(name, ())))

@@ -151,7 +151,6 @@ def _largest_block_bytes(blocks: Iterable[Any]) -> int | None:
 
 
 def _rows_of_parquet(node: Any, count: int) -> PieceRows:
-    """From the footers of some files of this machine."""
     meta = expression_part(node, "_meta")
     files = _parquet_files(node)
     local = [each for each in islice(files, _MAX_FOOTERS) if isinstance(each, str) and Path(each).is_file()]

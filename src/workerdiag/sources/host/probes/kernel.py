@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,39 +150,33 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
     program = shutil.which("journalctl")
     if program is None:
         raise FileNotFoundError("no such command")
-    options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
-    status, output, errors = _run_command([program, *options], until)
-    if status != 0 or not Path(SYSTEMD).is_dir():
-        raise PermissionError(errors.strip()[:300] or "the journal of this machine is not readable")
+    recent = ["-n", "10000", "--since", "@" + str(int(since))]
+    result = _run_journalctl(program, recent, until)
+    if result.returncode != 0 or not Path(SYSTEMD).is_dir():
+        raise PermissionError(result.stderr.strip()[:300] or "the journal of this machine is not readable")
     lines: list[Line] = []
-    for line in output.splitlines():
+    for line in result.stdout.splitlines():
         when, _, rest = line.partition(" ")
         text = rest.partition(" kernel: ")[2]
         if text:
             lines.append((float(when), text))
-    if not lines:  # without permission the answer is empty
-        status, output, _ = _run_command([program, *options[:5], "-n", "1"], until)
-        if not output.strip():
-            raise PermissionError("the journal has no kernel messages, or they are not readable")
+    # Without permission the answer is empty.
+    if not lines and not _run_journalctl(program, ["-n", "1"], until).stdout.strip():
+        raise PermissionError("the journal has no kernel messages, or they are not readable")
     return lines, True
 
 
-def _run_command(command: list[str], until: float) -> tuple[int, str, str]:
-    """Return exit status, output and errors of a command; kill it when time is up."""
-    environment = dict(os.environ, LC_ALL="C", TZ="UTC")
-    with subprocess.Popen(  # noqa: S603  a fixed command
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
-        timer = threading.Timer(max(0.05, until - time.monotonic()), process.kill)
-        timer.start()
-        output = process.stdout.read(TAIL_BYTES) if process.stdout else b""
-        if len(output) == TAIL_BYTES:  # the rest will not be read
-            process.kill()
-        errors = process.stderr.read(2000) if process.stderr else b""
-        status = process.wait()
-        timer.cancel()
-    status = 0 if len(output) == TAIL_BYTES else status
-    return status, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+def _run_journalctl(program: str, options: list[str], until: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603  a fixed command
+        [program, "-k", "-q", "--no-pager", "-o", "short-unix", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=max(0.05, until - time.monotonic()),
+        env=dict(os.environ, LC_ALL="C", TZ="UTC"),
+        check=False,
+    )
 
 
 def _syslog_files(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds

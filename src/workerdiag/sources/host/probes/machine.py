@@ -55,7 +55,6 @@ def _host_facts() -> dict[str, object]:
 
 
 def _process_limits() -> dict[str, object]:
-    """Return soft and hard limits; None stands for unlimited."""
     try:
         import resource
     except ImportError:  # Windows
