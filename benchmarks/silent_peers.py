@@ -20,8 +20,14 @@ from workerdiag.model.evidence import EvidenceSource
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch.log_directory import LogDirectorySource
-from workerdiag.sources.batch.slurm import SlurmSource
-from workerdiag.sources.batch.systems import GridEngineSource, HTCondorSource, LSFSource, OARSource, PBSSource
+from workerdiag.sources.batch.systems import (
+    GridEngineSource,
+    HTCondorSource,
+    LSFSource,
+    OARSource,
+    PBSSource,
+    SlurmSource,
+)
 from workerdiag.sources.clouds.azure import AzureSource
 from workerdiag.sources.clouds.ec2 import Ec2Source
 from workerdiag.sources.clouds.ecs import EcsSource

@@ -360,7 +360,7 @@ def churning(scene, monkeypatch):
     async def versions(_client):
         return {"python": ".".join(map(str, sys.version_info[:3]))}
 
-    monkeypatch.setattr("workerdiag.sources.cluster.snapshot.count_recent_losses", count)
+    monkeypatch.setattr("workerdiag.sources.cluster.queries.count_recent_losses", count)
     monkeypatch.setattr("workerdiag.sources.cluster.workers.fetch_versions", versions)
     scene.answers.found = evolve(diagnosis(explained()), churn=CHURN)
     scene.calls = noted_calls.NotedCalls(scene.client, scene.answers)

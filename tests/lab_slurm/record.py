@@ -11,7 +11,7 @@ from pathlib import Path
 from .death import Death
 from .slurm import Slurm
 
-#: As `workerdiag.sources.batch.slurm` asks.
+#: As `workerdiag.sources.batch.systems` asks.
 SACCT = (
     "JobID,JobName,State,ExitCode,DerivedExitCode,Reason,"
     "Submit,Start,End,Elapsed,Timelimit,ReqMem,MaxRSS,NodeList,JobIDRaw"

@@ -116,7 +116,7 @@ SCENES = (
 )
 
 
-@pytest.mark.parametrize("kind", room.SHIPPED, ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", room.SHIPPED, ids=lambda each: each.path)
 def test_what_keeps_a_source_from_being_imported_keeps_it_from_nothing_else(kind, monkeypatch):
     """Wherever a source has something to ask, the look at the scene before its import lets it through."""
     monkeypatch.setenv("LOKI_ADDR", "http://loki:3100")
@@ -132,7 +132,7 @@ def test_a_cluster_at_home_imports_no_platform():
         " applicable_sources; list(applicable_sources(example_scene())); import sys; print(*sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    rooms = ("clouds", "coiled", "batch.slurm", "kubernetes")
+    rooms = ("clouds", "coiled", "batch.systems", "kubernetes")
     left_alone = tuple(f"workerdiag.sources.{each}" for each in rooms)
     assert not [each for each in run.stdout.split() if each.startswith(left_alone)]
 

@@ -327,7 +327,7 @@ class ChurnWatch:
 
     async def _look_after(self) -> None:
         with guarded("looking for a churn"):
-            from workerdiag.sources.cluster.snapshot import count_recent_losses
+            from workerdiag.sources.cluster.queries import count_recent_losses
             from workerdiag.sources.cluster.workers import fetch_versions, has_same_python
 
             if self._can_look is None:

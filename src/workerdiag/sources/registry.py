@@ -66,11 +66,6 @@ class ShippedKind:
     #: Whether it may apply to a scene; its class decides.
     may_apply: Callable[[Scene], bool] = lambda _: True
 
-    @property
-    def name(self) -> str:
-        """Name of the class."""
-        return self.path.partition(":")[2]
-
     def load(self) -> Any:
         """Import the class; its ``of(scene)`` returns the source for a scene, or None if it does not apply."""
         return resolve_name(f"workerdiag.sources.{self.path}")
@@ -84,7 +79,7 @@ class ShippedKind:
 SHIPPED: tuple[ShippedKind, ...] = (
     ShippedKind("host.source:HostSource"),
     ShippedKind("kubernetes.source:KubernetesSource", _in_kubernetes),
-    ShippedKind("batch.slurm:SlurmSource", _in_batch_jobs),
+    ShippedKind("batch.systems:SlurmSource", _in_batch_jobs),
     ShippedKind("batch.systems:PBSSource", _in_batch_jobs),
     ShippedKind("batch.systems:LSFSource", _in_batch_jobs),
     ShippedKind("batch.systems:GridEngineSource", _in_batch_jobs),
@@ -105,7 +100,7 @@ SHIPPED: tuple[ShippedKind, ...] = (
 def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     """Yield the name of each kind of source, with its factory or the gap if it cannot be loaded."""
     for kind in SHIPPED:
-        yield kind.name, kind
+        yield kind.path.partition(":")[2], kind
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         with guarded(f"loading the source {entry.name}") as loading:
             loaded: Any = entry.load()

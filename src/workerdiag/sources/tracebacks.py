@@ -251,13 +251,16 @@ def _own_line(walked: list[tuple[FrameType, int]]) -> tuple[str, tuple[str, ...]
     if not own:
         return "", ()
     frame, line = own[-1]
-    file = _file_of(frame)
+    file, function = _file_of(frame), frame.f_code.co_name
     if file == "<dynamic-code>":  # a function pickled by value (cloudpickle 3.1.3)
-        file = _file_in_main(frame.f_code.co_name, line) or file
+        file = _file_in_main(function, line) or file
+    return place_of(function, file, line), _lines_around(file, line)
+
+
+def place_of(function: str, file: str, line: int) -> str:
+    """Return a place in the caller's code as ``function (file:line)``."""
     name = "cell" if "/ipykernel_" in file else file.rpartition("/")[2]
-    function = frame.f_code.co_name
-    place = f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
-    return place, _lines_around(file, line)
+    return f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
 
 
 def _file_in_main(name: str, line: int) -> str:

@@ -21,7 +21,7 @@ from support.fake_batch_system import (
 )
 from support.thinned_evidence import keys_that_changed
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
-from workerdiag.sources.batch.slurm import SlurmSource
+from workerdiag.sources.batch.systems import SlurmSource
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "slurm"
 

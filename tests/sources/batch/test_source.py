@@ -38,8 +38,14 @@ from workerdiag.sources.batch.jobs import (
     parse_size,
     run_of_death,
 )
-from workerdiag.sources.batch.slurm import SlurmSource
-from workerdiag.sources.batch.systems import GridEngineSource, HTCondorSource, LSFSource, OARSource, PBSSource
+from workerdiag.sources.batch.systems import (
+    GridEngineSource,
+    HTCondorSource,
+    LSFSource,
+    OARSource,
+    PBSSource,
+    SlurmSource,
+)
 from workerdiag.testing import check_source
 
 DIED = 1795251696.0

@@ -29,6 +29,13 @@ from workerdiag.sources.cluster.losses import (
     losses_in_events,
     was_asked_to_close,
 )
+from workerdiag.sources.cluster.queries import (
+    count_recent_losses,
+    early_removals,
+    look_at_topic,
+    snapshot_events,
+    take_snapshot,
+)
 from workerdiag.sources.cluster.scheduler_functions import (
     MAX_MEMBERS,
     SnapshotRequest,
@@ -36,13 +43,6 @@ from workerdiag.sources.cluster.scheduler_functions import (
     cut,
     fate,
     workerdiag_looks_at_all,
-)
-from workerdiag.sources.cluster.snapshot import (
-    count_recent_losses,
-    early_removals,
-    look_at_topic,
-    snapshot_events,
-    take_snapshot,
 )
 from workerdiag.sources.cluster.state import ClusterState, state_events, task_state_events, undelivered_errors
 from workerdiag.sources.cluster.workers import (

@@ -20,7 +20,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import Place, Stream
-from workerdiag.sources.cluster import losses, queries, snapshot, workers
+from workerdiag.sources.cluster import losses, queries, workers
 from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.queries import (
@@ -143,11 +143,11 @@ class ClusterSession:
                 "records": queries.SCHEDULER_RECORDS,
                 "settings": workers.SETTINGS,
             }
-            take = partial(snapshot.take_snapshot, self._client, wanted)
+            take = partial(queries.take_snapshot, self._client, wanted)
             self._snapshot = await ask("inside", take, place="task states") or {}
 
     async def _events(self, topic: str) -> losses.TimedEvents | None:
-        found = snapshot.snapshot_events(self._snapshot, topic)
+        found = queries.snapshot_events(self._snapshot, topic)
         if found is not None:
             return found
         call = partial(queries.fetch_events, self._client, topic)
@@ -208,7 +208,7 @@ class ClusterSession:
 
     async def _ask_topics(self) -> None:
         entries = self._all_events or ()
-        known = [*snapshot.early_removals(self._snapshot), *entries]
+        known = [*queries.early_removals(self._snapshot), *entries]
         self._add_events("all", losses.relevant_events(known, self._dead, since=self._since))
         complete = self._all_events is not None
         for topic in self._topics:

@@ -245,15 +245,15 @@ class _LocationInquiry:
         """Add this process's own location, also for the nannies and the scheduler in it."""
         location = probe_here(LOCATION_PROBES, {})["location"]
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
-        identity = Identity(pid=os.getpid(), host=next(iter(hosts), None))
-        self.locations.append(_make_location("client", identity, location, ahead_s=0.0))
+        here: list[tuple[LocationRole, Identity]] = [("client", Identity(host=next(iter(hosts), None)))]
         nannies = {each.identity.nanny for each in self._victims if each.identity.nanny}
-        for nanny in sorted(nannies & local_nannies().keys()):
-            identity = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
-            self.locations.append(_make_location("nanny", identity, location, ahead_s=0.0))
+        local = sorted(nannies & local_nannies().keys())
+        here += [("nanny", Identity(nanny=nanny, host=host_of(nanny))) for nanny in local]
         if self._scheduler_is_here():
-            identity = Identity(pid=os.getpid(), host=host_of(self._scheduler_address()))
-            self.locations.append(_make_location("scheduler", identity, location, ahead_s=0.0))
+            here.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
+        for role, identity in here:
+            own = evolve(identity, pid=os.getpid())
+            self.locations.append(_make_location(role, own, location, ahead_s=0.0))
 
     async def ask_others(self) -> None:
         """Ask nannies and the scheduler in other processes concurrently."""

@@ -125,12 +125,12 @@ class RecorderSource:
 
         ``events`` would create the topic, so it comes last.
         """
-        from workerdiag.sources.cluster import queries, snapshot, workers
+        from workerdiag.sources.cluster import queries, workers
 
         versions = await workers.fetch_versions(self._client)
         if workers.has_same_python(versions):
             with guarded("looking at the recorder's topic"):  # running functions there may be forbidden
-                looks = (snapshot.look_at_topic(self._client, topic) for topic in (DEATH_TOPIC, ACT_TOPIC))
+                looks = (queries.look_at_topic(self._client, topic) for topic in (DEATH_TOPIC, ACT_TOPIC))
                 deaths, acts = await asyncio.gather(*looks)
                 return deaths + acts
         return await queries.fetch_events(self._client, DEATH_TOPIC)

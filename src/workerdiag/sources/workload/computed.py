@@ -19,6 +19,7 @@ from attrs import field, frozen
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
+from workerdiag.sources.tracebacks import place_of
 
 CollectionKind = Literal["array", "dataframe", "bag", "delayed"]
 #: How the module of a collection's class begins. A foreign class with a ``dask`` attribute is none of them.
@@ -213,10 +214,7 @@ def _statement(lines: list[str]) -> tuple[int, str]:
 
 
 def _place(frame: FrameType, line: int) -> str:
-    file = frame.f_code.co_filename.replace("\\", "/")
-    name = "cell" if "/ipykernel_" in file else file.rpartition("/")[2]
-    function = frame.f_code.co_name
-    return f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
+    return place_of(frame.f_code.co_name, frame.f_code.co_filename.replace("\\", "/"), line)
 
 
 def _code(frame: FrameType, line: int) -> str:
