@@ -79,11 +79,7 @@ def judge_matches(
 ) -> Iterator[tuple[ProcessEnd, Findings]]:
     """Yield each death in the *matches* of many logs and in other evidence, with the findings about it alone.
 
-    Args:
-        matches: The matches in the logs of one cluster run, log by log.
-        evidence: The logs that were read or not, and other evidence.
-        book: The rulebook.
-        matcher: The compiled patterns of *book*.
+    The *matches* are of the logs of one cluster run, log by log; the *matcher* has the patterns of *book*.
     """
     found = [*matches, *find_matches(evidence, matcher).matches]
     synchronized, _ = synchronize_clocks(derive_matches(found, matcher.signs))

@@ -200,9 +200,7 @@ class ControlGroup(NamedTuple):
 def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as every probe
     """The counters and limits of this process's own group; *request* is not needed.
 
-    Returns:
-        Empty without control groups. ``memory_limit_bytes`` is the tightest limit of the group and those
-        above it as far as they can be seen, ``limit_of`` the path of the group that has it.
+    Empty without control groups. ``limit_of`` is the path of the group that has the tightest limit.
     """
     group = find_group("memory")
     if group is None:

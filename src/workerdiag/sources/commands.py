@@ -39,9 +39,7 @@ class CommandResult:
 def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
     """Return the result of *command*, run without a shell, without input, in the C locale and in UTC.
 
-    Raises:
-        FileNotFoundError: There is no such command.
-        TimeoutError: It did not end in time and was killed.
+    Raises FileNotFoundError without such a command, and TimeoutError if it did not end in time and was killed.
     """
     path = shutil.which(command[0])
     if path is None:

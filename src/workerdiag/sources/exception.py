@@ -63,7 +63,9 @@ def exception_facts(exc: BaseException) -> list[Evidence]:
             found = read_exception(link)
             texts.append(_format_exception(link.exc, found))
         if reading.problem is not None:
-            gaps.append(_unreadable_gap(found.type, reading.problem))
+            detail = f"{found.type} could not be read: {describe_error(reading.problem)}"[:500]
+            remedy = "give the text that Python prints for it as workerdiag.LogText(text)"
+            gaps.append(Gap(source="exception", reason="malformed", detail=detail, remedy=remedy))
         facts.append(found)
         for further in linked_exceptions(link, from_task=link.carried or found.from_task):
             if id(further.exc) not in seen:
@@ -71,15 +73,6 @@ def exception_facts(exc: BaseException) -> list[Evidence]:
                 waiting.append(further)
     chunk = _texts_chunk(texts)
     return [*facts, *gaps, *([chunk] if chunk.data else [])]
-
-
-def _unreadable_gap(name: str, problem: Exception) -> Gap:
-    return Gap(
-        source="exception",
-        reason="malformed",
-        detail=f"{name} could not be read: {describe_error(problem)}"[:500],
-        remedy="give the text that Python prints for it as workerdiag.LogText(text)",
-    )
 
 
 def _texts_chunk(texts: list[str]) -> LogChunk:

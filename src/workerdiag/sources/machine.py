@@ -139,23 +139,23 @@ def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -
     return {key: record[key] for key in wanted if record.get(key) not in (None, "", [], {})}
 
 
-def console_excerpt(console: str, *, started: float | None, missed: float | None) -> bytes:
-    """Return the console lines with a kernel time stamp near the death; empty if times are unknown."""
+def console_chunks(
+    origin: str, console: str, identity: Identity, *, started: float | None, missed: float | None
+) -> Iterator[LogChunk]:
+    """Yield the console lines with a kernel time stamp near the death, if there are any and both times are known.
+
+    They have no pid: the kernel's and a container's differ.
+    """
     if started is None or missed is None:
-        return b""
-    uptime_s = missed - started
+        return
     excerpt = []
     for line in console[-(256 * 1024) :].splitlines():
         stamp = _STAMP.search(line)
-        if stamp and -150.0 <= float(stamp["seconds"]) - uptime_s <= 90.0:
-            excerpt.append(line[stamp.start() :])
-    return "".join(f"{line}\n" for line in excerpt).encode()
-
-
-def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[LogChunk]:
-    """Yield a console excerpt, if there is one, without the pid: the kernel's and a container's pids differ."""
+        if stamp and -150.0 <= float(stamp["seconds"]) - (missed - started) <= 90.0:
+            excerpt.append(f"{line[stamp.start() :]}\n")
     if excerpt:
-        yield LogChunk(origin=origin, data=excerpt, stream="kernel", identity=without_pid(identity))
+        data = "".join(excerpt).encode()
+        yield LogChunk(origin=origin, data=data, stream="kernel", identity=without_pid(identity))
 
 
 #: A module, client or object of a provider's SDK; the SDKs have no types.

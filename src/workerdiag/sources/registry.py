@@ -137,9 +137,6 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
 
 
 def _broken_source_gap(name: str, problem: Exception) -> Gap:
-    return Gap(
-        source=name,
-        reason="malformed",
-        detail=f"the source could not be loaded: {describe_error(problem)}"[:500],
-        remedy=f"repair or uninstall the package that registers {name!r} in {ENTRY_POINT_GROUP}",
-    )
+    detail = f"the source could not be loaded: {describe_error(problem)}"[:500]
+    remedy = f"repair or uninstall the package that registers {name!r} in {ENTRY_POINT_GROUP}"
+    return Gap(source=name, reason="malformed", detail=detail, remedy=remedy)

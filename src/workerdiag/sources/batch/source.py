@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
@@ -127,11 +128,9 @@ class BatchSource:
         for name in self._jobs.rejected[:1]:
             fields: dict[str, EventValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
             yield Event(topic="batch-job", fields=fields, identity=Identity(name=name))
-            yield self._gap(
-                "never-recorded",
-                f"{count} jobs were never accepted; the error went to the log of the client's process",
-                "print(cluster.job_script())   # submit it by hand to see the whole error",
-            )
+            detail = f"{count} jobs were never accepted; the error went to the log of the client's process"
+            remedy = "print(cluster.job_script())   # submit it by hand to see the whole error"
+            yield self._gap("never-recorded", detail, remedy)
 
     def _record_evidence(self, record: JobRecord, identity: Identity, missed: float | None) -> Iterator[Evidence]:
         """Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone."""
@@ -157,12 +156,6 @@ class BatchSource:
             yield Event(topic="batch-job", fields=fields, when=record.ended, identity=identity)
 
 
-def split_blocks(text: str, starts: Iterable[str]) -> list[str]:
-    """Split *text* before each line that begins with one of *starts*, and drop what precedes the first."""
-    found: list[list[str]] = []
-    for line in text.splitlines():
-        if line.startswith(tuple(starts)):
-            found.append([])
-        if found:
-            found[-1].append(line)
-    return ["\n".join(block) for block in found]
+def split_blocks(text: str, start: str) -> list[str]:
+    """Split *text* before each line that begins with *start*, and drop what precedes the first."""
+    return [block.rstrip("\n") for block in re.split(rf"(?m)^(?={re.escape(start)})", text)[1:]]

@@ -72,7 +72,7 @@ class SlurmSource(BatchSource):
             if "JobState=COMPLETING" not in output or self._deadline.left_s < 4 * _ENDING_S:
                 break
             time.sleep(_ENDING_S)
-        for block in split_blocks(output, ["JobId="])[:1]:
+        for block in split_blocks(output, "JobId=")[:1]:
             if number.partition("_")[0] in re.findall(r"\b(?:Array)?JobId=(\d+)", block):
                 yield parse_scontrol(number, block)
 
@@ -201,7 +201,7 @@ class PBSSource(BatchSource):
             output = self._output_of("qstat", "-f", number, fails=True)
         without_server = number.removeprefix("Moab.").partition(".")[0]
         own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(without_server)}(?!\d)")
-        found = [each for each in split_blocks(output, ["Job Id:"]) if own.match(each)]
+        found = [each for each in split_blocks(output, "Job Id:") if own.match(each)]
         if found:
             return [parse_pbs_qstat(number, each) for each in found]
         output = self._output_of("tracejob", "-n", "3", number, fails=True)
@@ -281,7 +281,7 @@ class LSFSource(BatchSource):
     def _parse_jobs(self, numbers: Sequence[str], output: str) -> list[JobRecord]:
         records = []
         output = re.sub(r"\n {21}(?=\S)", "", output)  # LSF breaks lines at 80 columns, even within words
-        for block in split_blocks(_COMMAND.sub("Command <...>", output), ["Job <"]):
+        for block in split_blocks(_COMMAND.sub("Command <...>", output), "Job <"):
             number = block.removeprefix("Job <").partition(">")[0]
             if number in numbers:
                 records.append(parse_job(number, block))
@@ -375,7 +375,7 @@ class OARSource(BatchSource):
 
     def _runs(self, number: str) -> Iterator[JobRecord]:
         output = self._output_of(*self.lookup, number, fails=True)
-        for block in split_blocks(output, ["Job_Id:"]):
+        for block in split_blocks(output, "Job_Id:"):
             if block.split("\n", 1)[0].strip() == f"Job_Id: {number}":
                 events = self._output_of("oarstat", "-e", "-j", number, fails=True)
                 yield parse_oarstat(number, block, events)

@@ -241,9 +241,8 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
         answer = ec2.get_console_output(InstanceId=instance.id)
         text = str(answer.get("Output", ""))
         started = machine.to_timestamp(instance.answer.get("LaunchTime"))
-        excerpt = machine.console_excerpt(text, started=started, missed=instance.missed)
-        origin = f"aws ec2 get-console-output --instance-id {instance.id}"
-        yield from machine.console_chunks(origin, excerpt, instance.identity)
+        origin, who = f"aws ec2 get-console-output --instance-id {instance.id}", instance.identity
+        yield from machine.console_chunks(origin, text, who, started=started, missed=instance.missed)
 
 
 def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, instance: Ec2Instance) -> LogChunk:

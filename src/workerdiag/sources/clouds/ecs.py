@@ -73,11 +73,9 @@ class EcsSource(ProviderSource):
             task = next((each for each in stopped if self._is_victims_task(each, victim, missed)), None)
             if task is None:
                 who = victim.identity.worker or victim.identity.name
-                yield self._gap(
-                    "expired",
-                    f"no stopped task of {self._arn} had the address or name of {who}; ECS keeps them for an hour",
-                    f"aws logs filter-log-events --log-group-name dask-ecs --filter-pattern '\"{who}\"'",
-                )
+                found = f"no stopped task of {self._arn} had the address or name of {who}"
+                remedy = f"aws logs filter-log-events --log-group-name dask-ecs --filter-pattern '\"{who}\"'"
+                yield self._gap("expired", f"{found}; ECS keeps them for an hour", remedy)
             else:
                 yield from _task_evidence(task, victim.identity, missed)
 

@@ -141,8 +141,8 @@ class GcpSource(ProviderSource):
             started = machine.to_timestamp(instance.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
             origin = f"gcloud compute instances get-serial-port-output {name}"
-            excerpt = machine.console_excerpt(output.contents, started=started, missed=self._missed(victim))
-            yield from machine.console_chunks(origin, excerpt, victim.identity)
+            times = {"started": started, "missed": self._missed(victim)}
+            yield from machine.console_chunks(origin, output.contents, victim.identity, **times)
 
 
 def _project_of(scene: Scene) -> _GcpProject | None:

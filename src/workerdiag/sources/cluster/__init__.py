@@ -20,16 +20,10 @@ from workerdiag.sources.cluster.session import ClusterSession
 class ClusterSource:
     """Reads what a scheduler and its nannies remember, with bounded calls that change nothing.
 
-    It requests the event topics of the dead workers and those that report causes, the logs of the
-    scheduler and of at most four nannies, the workers' states (above 500 workers only the relevant ones,
-    with counts of all), the number of lost workers, and the number of tasks in each state. It never
-    requests the logs of all workers or a cluster dump. After one time-out it sends the scheduler nothing
-    more, and reads the logs of a LocalCluster in this process. A later round requests only what is missing.
-
-    Args:
-        client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
-        question: What to ask; None asks the default question.
-        asker: Holds the answers of earlier rounds; None in the first round.
+    It requests the event topics of the dead workers and those that report causes, the logs of the scheduler and of
+    at most four nannies, the workers' states, and counts of tasks; never the logs of all workers or a cluster dump.
+    After one time-out it sends the scheduler nothing more, and reads the logs of a LocalCluster in this process. A
+    later round requests only what is missing: *asker* holds the answers of earlier ones.
     """
 
     name = "cluster"

@@ -16,7 +16,6 @@ _MAX_NAMED = 20
 _TEXT_CHARS = 4000
 #: States of a task that a thread of the worker runs, or may run: nobody can stop one that is cancelled.
 _IN_THREADS = ("executing", "long-running", "cancelled", "resumed")
-_FIELD_NAMES = {"processing-tasks": "processing"}
 
 
 def event_evidence(
@@ -55,7 +54,7 @@ def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
     """Return plain values unchanged, and collections as text of at most 20 members plus ``<key>_count``."""
     fields: dict[str, EventValue] = {}
     for key, value in list(message.items())[:50]:
-        name = _FIELD_NAMES.get(str(key), str(key)[:100])
+        name = "processing" if key == "processing-tasks" else str(key)[:100]
         if value is None or isinstance(value, bool | int | float):
             fields[name] = value
         elif isinstance(value, str):

@@ -71,11 +71,9 @@ class ServerLog:
 
 
 async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) -> _T:
-    """Return what *call* returns, or raise what it raises; on time even if it cannot be cancelled.
+    """Return what *call* returns, or raise what it raises, or a TimeoutError, even if it cannot be cancelled.
 
-    Raises:
-        TimeoutError: There is no answer by the deadline.
-        ConnectionError: The call was cancelled, as Dask does when a connection pool closes.
+    A call that was cancelled, as Dask does when a connection pool closes, is a ConnectionError.
     """
     given_s = deadline.left_s
     task = asyncio.ensure_future(call())

@@ -141,12 +141,9 @@ class HostSource:
                 yield machine_gap(each.title, answer)
             elif not each.same_machine:
                 # It is known by a loopback address only, so only lines with the pid count.
-                yield Gap(
-                    source=f"host {each.title}",
-                    reason="unreachable",
-                    detail=f"without the cluster it is not known whether {each.title} is this machine",
-                    remedy="workerdiag.explain(exc, client) with a client of the cluster",
-                )
+                detail = f"without the cluster it is not known whether {each.title} is this machine"
+                remedy = "workerdiag.explain(exc, client) with a client of the cluster"
+                yield Gap(source=f"host {each.title}", reason="unreachable", detail=detail, remedy=remedy)
         for host in dict.fromkeys(str(each.identity.host or each.identity.worker) for each in left):
             yield machine_gap(host, ConnectionError("no nanny or scheduler is left there to ask"))
 
@@ -173,14 +170,13 @@ def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
     section = answer.get("kernel", {})
     if section.get("reaches_back"):
         return None
-    source = f"kernel log of {respondent.title}"
-    by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
-    if "lines" in section:
-        detail = f"{section.get('read_from')} does not go back to the death"
-        return Gap(source=source, place="kernel log", reason="expired", detail=detail, remedy=by_hand)
+    reason: GapReason = "never-recorded"
     problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
     detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]
-    if section.get("forbidden"):
-        remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
-        return Gap(source=source, place="kernel log", reason="forbidden", detail=detail, remedy=remedy)
-    return Gap(source=source, place="kernel log", reason="never-recorded", detail=detail, remedy=by_hand)
+    remedy = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
+    if "lines" in section:
+        reason, detail = "expired", f"{section.get('read_from')} does not go back to the death"
+    elif section.get("forbidden"):
+        reason, remedy = "forbidden", f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
+    source = f"kernel log of {respondent.title}"
+    return Gap(source=source, place="kernel log", reason=reason, detail=detail, remedy=remedy)

@@ -30,12 +30,9 @@ def container_evidence(found: VictimPod) -> Iterator[Evidence]:
     if end is not None and pod is not None and end.reason == "OOMKilled" and pod.memory_limit_bytes:
         yield MemoryReading(identity=found.identity, limit_bytes=pod.memory_limit_bytes, when=end.finished)
     if pod is not None and found.is_end_expired:
-        yield Gap(
-            source=f"{SOURCE_NAME} container status",
-            reason="expired",
-            detail=f"{pod.container_name} of {pod.name} was started again since: only its last end is kept",
-            remedy=f"{logs_command(pod)} --previous",
-        )
+        source, remedy = f"{SOURCE_NAME} container status", f"{logs_command(pod)} --previous"
+        detail = f"{pod.container_name} of {pod.name} was started again since: only its last end is kept"
+        yield Gap(source=source, reason="expired", detail=detail, remedy=remedy)
     elif pod is not None and pod.container_status:
         yield Inspected(identity=found.identity)
 

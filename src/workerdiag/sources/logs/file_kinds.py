@@ -48,11 +48,8 @@ _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
     """Yield the content of a file in blocks, decompressed, and as UTF-8 if it has a byte order mark.
 
-    Raises:
-        UnreadableInputError: The compressed data is broken, or the file holds neither text nor
-            a kind that `sniff` knows. What could be read has been yielded.
-        ImportError: The package that decompresses it is not installed.
-        OSError: Reading the file failed.
+    Raises UnreadableInputError for broken data and what is neither text nor of a kind that `sniff` knows, once
+    what could be read has been yielded; ImportError without the package that decompresses it.
     """
     blocks = _unpack(name, _PeekableFile(file))
     first = next(blocks, b"")

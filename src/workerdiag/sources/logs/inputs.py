@@ -48,12 +48,7 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
     (``worker.log.1.gz``, ``slurm-12.out``, ``job.e123``, ``stderr``) or by lines of distributed
     at their beginning, and for the flight recorder's files, the newest records first.
     A pattern with ``*``, ``?`` or ``[`` stands for the files that it matches.
-
-    Raises:
-        UnreadableInputError: The input cannot be a log.
-        FileNotFoundError: No log exists there.
-        OSError: The look-up failed.
-        ImportError: The package for a URL's protocol is not installed.
+    Raises UnreadableInputError for what cannot be a log, and what the look-up raises.
     """
     if isinstance(given, LogText):
         return [_text_log(given, number)]
@@ -289,12 +284,7 @@ def encode_text(text: str) -> bytes:
 
 @contextmanager
 def naming_packages(url: str) -> Iterator[None]:
-    """Convert the errors of a missing package for *url*.
-
-    Raises:
-        ImportError: The package is missing; the message says what to install.
-        UnreadableInputError: fsspec does not know the URL's scheme.
-    """
+    """Say what to install where the package for *url* is missing, or that fsspec does not know its scheme."""
     protocol = url.partition("://")[0]
     try:
         yield

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -23,6 +23,7 @@ from workerdiag.sources.logs.file_kinds import (
     MAX_BUNDLE_BYTES,
     BundlePiece,
     ContainerOpeners,
+    InputKind,
     LogBlock,
     LogHandle,
     ReaderPiece,
@@ -47,19 +48,14 @@ class LogSource:
     (place ``log``). Compressed data (gzip, zstd, bzip2, xz, recognised by content) is decompressed;
     UTF-16 and UTF-32 with a byte order mark become UTF-8. An input that cannot be read completely is a
     `Gap`; the others are still used.
-
     Death records that the flight recorder appended to files, and black boxes, become the same evidence as
-    `RecorderSource` yields for a live scheduler, after all logs.
-
-    A thread does the reading, so that a hanging file system, pipe or server costs at most the time
-    available; such a thread is left behind.
+    `RecorderSource` yields for a live scheduler, after all logs. A thread does the reading; one that hangs is left.
 
     Args:
         inputs: What to read. A path given twice is read once.
-        stream: The writer of all inputs, if known (one of `model.vocabulary.STREAMS`).
-        unbundle: Returns the evidence in a death bundle, given its name and bytes, or None for any other
-            zip archive, which becomes a `Gap`. Without this function every zip archive is a gap.
-        unbox: The same for a black box: returns the report of its worker's death.
+        stream: The writer of all inputs, if known.
+        unbundle: Opens death bundles; without it every zip archive is a gap.
+        unbox: Opens black boxes.
         facts: Evidence from an exception, whose worker and task select among recorded deaths.
     """
 
@@ -175,9 +171,6 @@ class _ChunkBuilder:
 
 #: Seconds that a reader may take to notice that time is up.
 _GRACE_S = 0.05
-#: Detail and remedy if there is no opener for such a file.
-_IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
-_IS_BOX = ("looks binary (a black box of a worker)", "workerdiag explain reads it")
 
 
 class InputReader:
@@ -239,17 +232,13 @@ class InputReader:
 
     def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
         opened = _OpenedLog(log)
-        match opened.kind:
-            case "bundle":
-                yield from self._read_bundle(opened)
-            case "box":
-                yield from self._read_box(opened)
-            case "records":
-                yield from self._read_records(opened)
-            case "text":
-                yield from self._read_text(opened)
-            case _:
-                assert_never(opened.kind)
+        readers: Mapping[InputKind, Callable[[_OpenedLog], Iterator[ReaderPiece]]] = {
+            "bundle": self._read_bundle,
+            "box": self._read_box,
+            "records": self._read_records,
+            "text": self._read_text,
+        }
+        yield from readers[opened.kind](opened)
 
     def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         log = opened.log
@@ -287,7 +276,8 @@ class InputReader:
                 yield log_gap(origin, opening.problem, 0)
                 return
         if pieces is None:
-            yield opened.broken or unusable_gap(origin, *_IS_ZIP)
+            remedy = "unpack it and give the files in it"
+            yield opened.broken or unusable_gap(origin, "looks binary (a zip archive)", remedy)
             return
         names: dict[str, str] = {}
         for piece in pieces:
@@ -302,7 +292,8 @@ class InputReader:
 
         log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
         if self._openers.unbox is None or not data or opened.broken:
-            yield opened.broken or unusable_gap(log.origin, *_IS_BOX)
+            why = "looks binary (a black box of a worker)"
+            yield opened.broken or unusable_gap(log.origin, why, "workerdiag explain reads it")
             return
         report = None
         with guarded("opening a black box") as opening:  # a file that anybody may have made

@@ -26,12 +26,9 @@ class FoundRecipe:
 def read_recipe(
     reply: Mapping[str, object], recorded: Sequence[tuple[RecordedDeath, TasksAtLoss | None]], tasks: Sequence[str]
 ) -> FoundRecipe | None:
-    """The recipe in the scheduler's reply, or None if it has none.
+    """The recipe in the scheduler's *reply*, a `RecipeAnswer` as plain data and the pickle; None without one.
 
-    Args:
-        reply: A `RecipeAnswer` as plain data, and the pickle.
-        recorded: What is recorded of the deaths, and of their tasks.
-        tasks: Keys of the tasks that Dask gave up on.
+    *recorded* is what is recorded of the deaths and their tasks; *tasks* are those that Dask gave up on.
     """
     data = reply.get("recipe")
     answer = from_plain(

@@ -34,10 +34,8 @@ from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 class RecordCollection:
     """Collects records and reports in any order, and yields their evidence once all are read.
 
-    Args:
-        about: Addresses of the workers in question. Without *about* and *tasks* the last death, and those in
-            the quarter of an hour before, are selected.
-        tasks: Keys of the tasks that Dask gave up on.
+    *about* are addresses of the workers in question, *tasks* keys of the tasks that Dask gave up on. Without either
+    the last death, and those in the quarter of an hour before, are selected.
     """
 
     def __init__(self, about: Collection[str] = (), tasks: Collection[str] = ()) -> None:
@@ -218,13 +216,9 @@ class RecordParser:
         if not parts:
             return None
         newer = bool(self._dropped) or self._has_other_schema
-        return Gap(
-            source=origin,
-            place="log",
-            reason="malformed",
-            detail="; ".join(parts)[:500],
-            remedy="upgrade workerdiag, or use the version that wrote it" if newer else "copy it again",
-        )
+        remedy = "upgrade workerdiag, or use the version that wrote it" if newer else "copy it again"
+        detail = "; ".join(parts)[:500]
+        return Gap(source=origin, place="log", reason="malformed", detail=detail, remedy=remedy)
 
     def _read(self, line: bytes) -> Iterator[ParsedRecord]:
         self._number += 1

@@ -65,10 +65,8 @@ class RecorderSource:
 
     Without a recorder it sends two small requests to the scheduler and yields nothing, not even a gap.
 
-    Args:
-        client: A ``distributed.Client``, synchronous or not.
-        about: The workers that an exception names; if empty, those that died recently.
-        tasks: Keys of the tasks that Dask gave up on, of which all deaths are selected.
+    *about* are the workers that an exception names (if empty, those that died recently), *tasks* the keys of those
+    that Dask gave up on, of which all deaths are selected.
     """
 
     name = RECORDER

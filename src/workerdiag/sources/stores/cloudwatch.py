@@ -59,13 +59,10 @@ class CloudWatchSource(ProviderSource):
 def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
     started = _find_start(logs, group, str(victim.identity.worker), missed)
     if started is None:
-        yield Gap(
-            source=CloudWatchSource.name,
-            reason="never-recorded",
-            detail=f"no stream of {group} logs the start of a worker at {victim.identity.worker}",
-            remedy=f"aws logs describe-log-streams --log-group-name {shlex.quote(group)} "
-            "--order-by LastEventTime --descending",
-        )
+        detail = f"no stream of {group} logs the start of a worker at {victim.identity.worker}"
+        streams = f"aws logs describe-log-streams --log-group-name {shlex.quote(group)}"
+        remedy = f"{streams} --order-by LastEventTime --descending"
+        yield Gap(source=CloudWatchSource.name, reason="never-recorded", detail=detail, remedy=remedy)
         return
     stream = str(started["logStreamName"])
     params: dict[str, object] = {"startTime": started["timestamp"]}

@@ -141,12 +141,9 @@ def _worker_evidence(api: _LokiApi, labels: Sequence[str], victim: Victim, misse
             if own:
                 yield Inspected(place="worker log", identity=victim.identity)
             return
-    yield Gap(
-        source=LokiSource.name,
-        reason="never-recorded",
-        detail=f"no stream is labelled with the name or host of {victim.identity.worker or victim.identity.name}",
-        remedy=f"logcli {shlex.quote(f'--addr={api.url}')} series '{{}}'",
-    )
+    detail = f"no stream is labelled with the name or host of {victim.identity.worker or victim.identity.name}"
+    remedy = f"logcli {shlex.quote(f'--addr={api.url}')} series '{{}}'"
+    yield Gap(source=LokiSource.name, reason="never-recorded", detail=detail, remedy=remedy)
 
 
 def _selectors(labels: Sequence[str], identity: Identity) -> Iterator[tuple[str, bool]]:

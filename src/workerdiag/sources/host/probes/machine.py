@@ -22,10 +22,8 @@ LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "S
 def read(request: dict[str, Any]) -> dict[str, object]:
     """Return the machine's state, and ``coredumpctl``'s output about ``request["pids"]``.
 
-    Args:
-        request: ``pids``; ``addresses``: servers on this machine that may be gone;
-            ``since_s``: maximum age of a core dump; ``nannies``: addresses of nannies in this
-            process whose directories to check.
+    ``addresses`` are servers on this machine that may be gone, ``since_s`` is the maximum age of a core dump, and
+    ``nannies`` are addresses of nannies in this process whose directories to check.
     """
     until = time.monotonic() + float(request.get("budget_s", 1.0))
     return {

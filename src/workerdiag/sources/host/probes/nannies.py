@@ -18,14 +18,9 @@ NOTING_S = 2.0
 def read(request: dict[str, Any]) -> dict[str, object]:
     """Return the exits logged in the last ``request["since_s"]`` seconds, the latest first.
 
-    Args:
-        request: ``ended``: pattern of a nanny's line, with groups for pid and signal, and a third group if
-            the signal is unknown; ``since_s``.
-
-    Returns:
-        ``ends``: pid, signal (0 for a voluntary exit) and time of each, by this machine's clock;
-        ``noted_until``: a process that ended earlier than this and is not in ``ends`` had exit status 0;
-        0 if unknown.
+    ``request["ended"]`` is the pattern of a nanny's line, with groups for pid and signal, and a third one if the
+    signal is unknown. ``ends`` has pid, signal (0 for a voluntary exit) and time of each, by this machine's clock.
+    A process that ended before ``noted_until`` (0: unknown) and is not in ``ends`` had exit status 0.
     """
     since = time.time() - float(request.get("since_s", 600.0))
     ends: list[list[float]] = []
