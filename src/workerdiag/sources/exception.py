@@ -21,7 +21,6 @@ from workerdiag.sources import tracebacks
 from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
 from workerdiag.sources.tracebacks import passed_dask, printed_frames, raised_in_task, task_line
 
-#: At most this many linked exceptions (causes, contexts, members of groups) are read.
 MAX_EXCEPTIONS = 30
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.
 _CHUNK_BYTES, TEXT_CHARS = 64 * 1024, 16 * 1024

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, cast
 from workerdiag.guard import guarded
 
 MAX_BYTES = 2**20
-#: Maximum number of characters of a name.
 _MAX_NAME_CHARS = 300
 #: Functions with which tblib rebuilds an exception of a registered class; the second since tblib 3.2.
 #: Both take the class, then its arguments or its attributes.

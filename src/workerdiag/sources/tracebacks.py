@@ -62,9 +62,7 @@ _UNSERIALIZABLE = "Could not serialize object of type"
 _OF_DASK = re.compile(r"\bKilledWorker|\bCommClosed|\bNanny|(?:tcp|tls|ucx|ws|wss|inproc)://")
 #: What the scheduler says of a task that it refuses (scheduler.py, 2023.9.1 to 2026.8.0): no frame comes with it.
 _REFUSED = re.compile(r"Task .{1,300} worth of input dependencies, but worker ")
-#: At most this many linked exceptions are followed.
 _MAX_LINKED = 100
-#: At most this many names and functions of the main module are searched.
 _MAX_NAMES = 10_000
 #: Number of lines before and after the one that raised, and maximum characters of each, and of a class's name.
 _NEIGHBOURS, _LINE_CHARS, _MAX_CHARS = 2, 200, 300

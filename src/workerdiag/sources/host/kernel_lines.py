@@ -183,7 +183,7 @@ def _disk_fields(disk: Reply) -> _Fields:
 SAME_MOMENT_S = 15.0
 #: A disk or machine failure at most this many seconds before a death may have led to it.
 BEFORE_S = 300.0
-#: The same if no nanny logged the exit: any other crash may be another program's.
+#: If no nanny logged the exit, the crash is at most this many seconds away: any other may be another program's.
 UNLOGGED_S = 1.0
 
 _OOM_BEGINNING = re.compile(r"invoked oom-killer", re.IGNORECASE)

@@ -26,7 +26,6 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.units import parse_timestamp
 
 SOURCE_NAME = "Kubernetes"
-#: Maximum bytes of all responses together.
 MAX_BYTES = 4 * 2**20
 #: File with a pod's namespace (Kubernetes documentation, "Accessing the API from a Pod").
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -178,7 +177,6 @@ _USER = re.compile(r'User "([^"\s]{1,200})"')
 class UnansweredError(Exception):
     """The API server did not answer a request."""
 
-    #: As in `Gap.reason`.
     reason: GapReason
     detail: str
     #: The command that fixes the cause, or sends the same request.

@@ -54,7 +54,6 @@ class KubernetesEvent:
     #: What happened, in a word and in full.
     reason: str
     message: str
-    #: The object.
     kind: str
     name: str
     uid: str
@@ -123,20 +122,16 @@ class Pod:
     #: Distinguishes pods of the same name.
     uid: str
     created: float | None
-    #: Whether its deletion has begun.
     is_deleted: bool
     #: The operator's worker group, or "".
     worker_group: str
-    #: The pod's ``status`` in the API.
     status: dict[str, object]
     #: The node that it is assigned to, or "".
     node: str
     addresses: frozenset[str]
     #: Whether it uses the host network, and so shares its addresses with other pods.
     shares_its_address: bool
-    #: Seconds between SIGTERM and SIGKILL.
     grace_s: float
-    #: The name of its worker; "" if unknown.
     worker_name: str
     #: Specification and name of the container; empty if it is unclear which one runs Dask.
     container: dict[str, object]
@@ -147,9 +142,7 @@ class Pod:
     running_since: float | None
     #: The terminations that the API still reports: the last one, and the one before a restart.
     terminations: tuple[Termination, ...]
-    #: Number of restarts of the container.
     restarts: int
-    #: Memory limit of the container; None without one.
     memory_limit_bytes: int | None
 
     @property

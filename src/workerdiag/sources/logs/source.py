@@ -351,7 +351,6 @@ class LogNames:
 
 
 _MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
-#: A gap names at most this many inputs.
 _MAX_NAMED = 5
 #: Text that occurs in log lines and hardly ever in a path.
 _LINE = re.compile(r"\n| - | \w+: ")

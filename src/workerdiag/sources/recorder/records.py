@@ -112,7 +112,6 @@ def select_archived(
 
 #: Maximum length of a line: the scheduler's records are below 300 KiB, nannies' messages below 64 KiB.
 _MAX_LINE_BYTES = 2**20
-#: A gap names at most this many bad lines of a kind.
 _MAX_NAMED = 5
 _RECORD_BEGINNING = re.compile(
     rb'\s{0,99}\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'

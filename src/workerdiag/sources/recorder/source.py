@@ -56,7 +56,6 @@ from workerdiag.wire.recorded_death import (
     select_recent,
 )
 
-#: Share of the remaining time for the second request.
 _RING_SHARE = 0.9
 
 
