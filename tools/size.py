@@ -32,8 +32,8 @@ PACKAGE = ROOT / "src" / "workerdiag"
 
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
-    "modules": 290,
-    "lines": 62_000,
+    "modules": 280,
+    "lines": 57_200,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,

@@ -56,6 +56,8 @@ def test_a_scheduler_in_this_process_says_its_own_status():
     assert (fields["cluster"], fields["scheduler"]) == ("running", "closed")
 
 
-def test_a_client_without_a_scheduler_says_nothing():
+def test_a_client_without_a_scheduler_says_at_most_that_it_is_closed():
     """There is no address to look at."""
-    assert not list(client_state_events(SimpleNamespace(status="closed"), Deadline.after(1.0)))
+    (closed,) = client_state_events(SimpleNamespace(status="closed"), Deadline.after(1.0))
+    assert closed.fields["status"] == "closed"
+    assert not list(client_state_events(SimpleNamespace(status="connecting"), Deadline.after(1.0)))
