@@ -179,7 +179,7 @@ def test_ctrl_c_while_work_goes_on_has_no_note(stage):
 
 def test_a_second_ctrl_c_ends_everything_at_once(stage, monkeypatch):
     """Whatever the answer to the first is about to do."""
-    monkeypatch.setattr(auto_notes.Answers, "_explain", lambda *_: asyncio.sleep(60))
+    monkeypatch.setattr(auto_notes.Answers, "ask", lambda *_: asyncio.sleep(60))
     client = stage.local()
     future = arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
     Pressing(after_s=2)

@@ -134,6 +134,7 @@ def test_a_dry_run_changes_nothing():
             work(20, 600).compute()
         wait_for(lambda: rescue.history, rescue)
         assert all(each.is_dry_run for each in rescue.history)
+        wait_for(lambda: threads_of(client), rescue)  # both workers may be starting again
         assert threads_of(client) == {2}
         assert client.run_on_scheduler(lambda dask_scheduler: sorted(dask_scheduler.worker_plugins)) == plugins
         assert len(client.cluster.workers) == 2

@@ -92,6 +92,7 @@ class Discovery:
             executing=tuple(executing[:50]),
             tasks=tuple(each.task for each in killed if each.task),
             gave_up=any(map(_is_callers_timeout, killed)),
+            has_failed=bool(killed) and not any(map(_is_callers_timeout, killed)),
             workers_awaited=_workers_awaited(killed),
         )
         return ClusterSource(self._client, question)

@@ -204,6 +204,8 @@ class ClusterQuestion:
     tasks: tuple[str, ...] = ()
     #: Whether the caller's wait for a result timed out.
     gave_up: bool = False
+    #: Whether another error was handed in: then the client may be about to learn of the tasks that failed.
+    has_failed: bool = False
     #: How many workers the caller waited for in vain (``Client.wait_for_workers``).
     workers_awaited: int | None = None
 

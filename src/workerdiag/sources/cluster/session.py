@@ -257,7 +257,8 @@ class ClusterSession:
             fates = lost_task_events(counts, self._known)
             needs = need_events(counts)
             self._evidence += [*task_state_events(counts), *kinds, *fates, *needs, Inspected(place="task states")]
-            self._evidence += undelivered_errors(counts, self._client)
+            if not self._question.has_failed:
+                self._evidence += undelivered_errors(counts, self._client)
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             waits = await self._ask_what_tasks_wait_for(silent)
