@@ -62,7 +62,7 @@ def test_an_error_that_never_reaches_the_client_is_read_from_the_scheduler(lab):
     with pytest.raises((TimeoutError, RecursionError)) as caught:
         future.result(timeout=8)
     if isinstance(caught.value, TimeoutError):
-        diagnosis = workerdiag.explain(caught.value, client)
+        diagnosis = workerdiag.explain(caught.value, client, timeout="20s")
         assert named_cause(diagnosis) == "exception.deserialization"
         assert "RecursionError" in diagnosis.top.mitigations[0].do
 

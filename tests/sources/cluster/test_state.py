@@ -50,6 +50,7 @@ from workerdiag.sources.cluster.workers import (
     cluster_object_events,
     version_conflict_events,
     with_worker_versions,
+    workers_wanted,
 )
 
 NOW = 1_795_281_103.0
@@ -244,6 +245,12 @@ def test_the_cluster_object_says_whether_it_scales_by_itself():
     (said,) = cluster_object_events(SimpleNamespace(cluster=cluster))
     assert (said.fields["adaptive"], said.fields["workers_wanted"]) == (False, 0)
     assert list(cluster_object_events(SimpleNamespace())) == []
+
+
+def test_a_job_of_several_workers_counts_as_those():
+    """dask-jobqueue has one entry for each job, and in it the suffixes of its workers' names."""
+    cluster = SimpleNamespace(_adaptive=None, worker_spec={"0": {"group": ["-0", "-1"]}, "1": {"options": {}}})
+    assert workers_wanted(SimpleNamespace(cluster=cluster)) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import Place, Stream
+from workerdiag.settings import seconds
 from workerdiag.sources.cluster import losses, queries, workers
 from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
@@ -257,13 +258,20 @@ class ClusterSession:
             fates = lost_task_events(counts, self._known)
             needs = need_events(counts)
             self._evidence += [*task_state_events(counts), *kinds, *fates, *needs, Inspected(place="task states")]
-            if not self._question.has_failed:
-                self._evidence += undelivered_errors(counts, self._client)
+            await self._look_for_undelivered_errors(counts)
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             waits = await self._ask_what_tasks_wait_for(silent)
             self._evidence += state_events(state, silent=silent, known=self._known, waits=waits)
         await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
+
+    async def _look_for_undelivered_errors(self, counts: Reply) -> None:
+        """Add errors that the client could not read: still not there when `auto` would have handed them on."""
+        wait_s = seconds("note.timeout") + 0.5
+        is_late = self._question.has_failed or self._asker.request_deadline().left_s < wait_s
+        if not is_late and any(undelivered_errors(counts, self._client)):
+            await asyncio.sleep(wait_s)
+            self._evidence += undelivered_errors(counts, self._client)
 
     async def _ask_what_tasks_wait_for(self, silent: Collection[str]) -> dict[str, Wait | None]:
         """Return what those tasks wait for that run and whose workers answer, by their stacks.

@@ -93,7 +93,7 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
     fields: dict[str, str | int | bool | None] = {
         "type": type(cluster).__name__,
         "adaptive": is_adaptive(cluster),
-        "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
+        "workers_wanted": _workers_in(wanted) if isinstance(wanted, dict) else None,
         "workers_given_up": _given_up(cluster),
     }
     with guarded("reading the specification of workers"):
@@ -140,7 +140,12 @@ def workers_wanted(client: Client) -> int | None:
     """Return how many workers the client's cluster object wants; None without one, or if it scales by itself."""
     cluster = getattr(client, "cluster", None)
     wanted = getattr(cluster, "worker_spec", None)
-    return len(wanted) if isinstance(wanted, dict) and not is_adaptive(cluster) else None
+    return _workers_in(wanted) if isinstance(wanted, dict) and not is_adaptive(cluster) else None
+
+
+def _workers_in(specification: Mapping[object, Reply]) -> int:
+    """The workers that a ``SpecCluster`` wants: an entry may be a job of several (its ``group``, deploy/spec.py)."""
+    return sum(len(each["group"]) if "group" in each else 1 for each in specification.values())
 
 
 def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
