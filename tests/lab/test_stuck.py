@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import pytest
 from distributed import Future
 
@@ -62,7 +63,8 @@ def test_an_error_that_never_reaches_the_client_is_read_from_the_scheduler(lab):
     with pytest.raises((TimeoutError, RecursionError)) as caught:
         future.result(timeout=8)
     if isinstance(caught.value, TimeoutError):
-        diagnosis = workerdiag.explain(caught.value, client, timeout="20s")
+        with dask.config.set({"workerdiag.note.timeout": "2s"}):  # for so long an error may be held back
+            diagnosis = workerdiag.explain(caught.value, client, timeout="20s")
         assert named_cause(diagnosis) == "exception.deserialization"
         assert "RecursionError" in diagnosis.top.mitigations[0].do
 

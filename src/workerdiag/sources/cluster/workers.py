@@ -144,7 +144,7 @@ def workers_wanted(client: Client) -> int | None:
 
 
 def _workers_in(specification: Mapping[object, Reply]) -> int:
-    """The workers that a ``SpecCluster`` wants: an entry may be a job of several (its ``group``, deploy/spec.py)."""
+    """The workers that a ``SpecCluster`` wants: an entry may be a job of several (``group``, deploy/spec.py)."""
     return sum(len(each["group"]) if "group" in each else 1 for each in specification.values())
 
 
