@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from types import SimpleNamespace
@@ -156,6 +157,18 @@ def test_other_threads_wait_less_for_ours_while_it_works():
     assert sys.getswitchinterval() < usual_s / 2
     second.__exit__()
     assert sys.getswitchinterval() == usual_s
+
+
+@pytest.mark.parametrize("usual", [True, False], ids=["on", "off"])
+def test_the_garbage_collector_rests_while_something_is_loaded(usual):
+    """Afterwards it is as the program had it."""
+    (gc.enable if usual else gc.disable)()
+    try:
+        with warm_up.collector_paused():
+            assert not gc.isenabled()
+        assert gc.isenabled() is usual
+    finally:
+        gc.enable()
 
 
 def test_each_step_of_loading_can_be_done():

@@ -15,6 +15,7 @@ from attrs import fields, frozen
 
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.warm_up import collector_paused, import_all
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
@@ -185,8 +186,9 @@ class DefaultRulebook:
 
         if self._whole is not None:
             return self._whole
-        book, is_whole = load_rulebook_in_time(deadline)
-        ready = book, Matcher(book)
+        with collector_paused():
+            book, is_whole = load_rulebook_in_time(deadline)
+            ready = book, Matcher(book)
         if is_whole:
             self._whole = ready
         return ready
@@ -261,6 +263,7 @@ def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> LiveE
         return LiveEvidence(collect_all(arguments.sources, arguments.plan.live))
     if arguments.client is None and not (facts and _names_a_worker(facts)):
         return LiveEvidence()
+    import_all()
     discovery = _discovery(arguments, facts)
     return LiveEvidence(discovery.collect(), discovery.recipe)
 

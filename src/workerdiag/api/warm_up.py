@@ -9,10 +9,11 @@ Most programs pass, and their client's loop imports this module, so it imports n
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -24,7 +25,8 @@ MODULES = """
     sources.host.probes.location sources.host.probes.kernel sources.host.probes.nannies sources.host.probes.machine
     sources.stores.loki sources.stores.journald sources.logs.source sources.registry sources.discovery
     matching.log_lines matching.other_lines matching.patterns matching.match rulebook.load correlation.assemble
-    correlation.clock_sync scoring.advice scoring.conclude rendering.text api.explain api.annotate
+    correlation.clock_sync scoring.advice scoring.conclude pipeline sources.workload.source rendering.text
+    api.explain api.annotate
     """.split()
 #: Below this share of a processor, and without a finished future for these seconds, a program just waits.
 _IDLE_SHARE, _QUIET_S = 0.1, 1.0
@@ -129,10 +131,27 @@ class yielding:  # noqa: N801  it reads as a statement: ``with yielding():``
                 sys.setswitchinterval(yielding._usual_s)
 
 
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector while the block loads what stays.
+
+    It would look at all objects of the program, which takes a quarter as long as the loading.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def import_all() -> None:
     """Import at once what is not imported yet."""
-    for name in MODULES:
-        import_module(f"workerdiag.{name}")
+    with collector_paused():
+        for name in MODULES:
+            import_module(f"workerdiag.{name}")
 
 
 def _load_rules() -> None:
