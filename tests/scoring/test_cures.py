@@ -314,6 +314,30 @@ def test_a_task_that_takes_very_many_inputs_brings_them_together():
     assert diagnosis.cures[0].kind == "do-not-collect"
 
 
+def test_partitions_that_a_repartition_puts_into_one_come_together():
+    """Smaller ones where the frame is read would change nothing."""
+    call = event("workload", gathered=True, kinds="dataframe")
+    rows, row_bytes = 11_000_000, 60
+    size = rows * row_bytes
+    read = event(
+        "workload-step",
+        name="readparquet",
+        is_source=True,
+        piece_bytes=size // 88,
+        pieces=88,
+        rows=rows // 88,
+        row_bytes=row_bytes,
+    )
+    joined = {"pieces": 1, "piece_bytes": size, "inputs_bytes": size, "rows": rows, "row_bytes": row_bytes}
+    repartition = event("workload-step", name="repartition", inputs=88, **joined)
+    own = event("workload-step", name="lambda", inputs=1, is_opaque=True, **joined)
+    diagnosis = found(call, read, repartition, own)
+
+    assert diagnosis.memory.reason == "brought-together"
+    assert [each.kind for each in diagnosis.cures] == ["do-not-collect"]
+    assert diagnosis.cures[0].change == "# without repartition(npartitions=1), or with 88"
+
+
 def test_a_key_with_most_of_the_rows_is_skew():
     """The share is of a sample in the caller's process."""
     step = event(

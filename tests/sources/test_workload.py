@@ -220,11 +220,14 @@ def test_what_takes_too_long_is_a_gap(monkeypatch):
             lambda frame: frame.groupby("k").v.std(),
             ["frompandas"],
         ),  # a square root of what was reduced to one piece
+        (lambda frame: frame.head(3, compute=False), ["frompandas"]),
         (lambda frame: frame.repartition(npartitions=1).v + 1, ["frompandas", "repartition"]),
+        (lambda frame: frame.repartition(npartitions=2), ["frompandas", "repartition"]),
+        (lambda frame: frame.repartition(npartitions=8), ["frompandas"]),
     ],
 )
 def test_what_was_reduced_is_not_taken_for_rows_brought_together(made, steps):
-    """Both end in one piece: one of few rows, the other of all."""
+    """Most end in fewer pieces: those of a repartition have all rows."""
     frame = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
     assert [each.name for each in frame_layers(made(frame))] == steps
 

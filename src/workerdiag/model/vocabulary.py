@@ -138,7 +138,7 @@ _GraphFact = Literal[
     "frame-in-graph", "large-specification", "data-in-graph", "much-data-in-graph", "large-graph-in-log"
 ]
 _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
-_WholeFact = Literal["large-result", "gathering-task", "copies-in-opaque-function"]
+_WholeFact = Literal["large-result", "gathering-task", "joined-pieces", "copies-in-opaque-function"]
 _KeyFact = Literal[
     "frequent-key", "uneven-inputs", "by-key", "little-to-exchange", "died-before-key", "exchanging-task"
 ]

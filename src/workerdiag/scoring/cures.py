@@ -472,8 +472,11 @@ def _brought_together(case: _Treatment) -> Iterator[Cure]:
         "array": f"{name}.to_zarr('result.zarr')   # instead of compute(); or reduce it first",
         "dataframe": f"{name}.to_parquet('result/')   # instead of compute(); or reduce it first",
     }.get(kinds, "client.map(reduce_part, parts)   # and bring together what is left of them")
+    if joined := case.work.joined:
+        change = f"# without repartition(npartitions={joined.pieces}), or with {joined.pieces * joined.inputs}"
     yield case.cure("do-not-collect", change, why, _CODE_HELPS)
-    if (inputs := case.account.inputs.bytes) and case.limit and inputs > case.limit * SPILL_SHARE:
+    inputs = case.account.inputs.bytes
+    if inputs and case.limit and inputs > case.limit * SPILL_SHARE and not case.makes_unknown_copies:
         value = round_up_limit((2 * inputs + case.floor) / _USABLE_SHARE)
         total = f"{format_bytes(inputs)} in + as much out + {format_bytes(case.floor)}"
         change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))

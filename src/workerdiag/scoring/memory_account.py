@@ -26,6 +26,8 @@ _MOST_FLOOR_BYTES = 250 * 2**20
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
+#: Inputs of this number are brought together; fewer belong to one operation.
+MANY = 8
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
@@ -219,6 +221,12 @@ class Workload:
         """The most that a task, or all data in the graph, is known to take."""
         task = self.governing.task_bytes if self.governing else 0
         return max(task, self.number("embedded_bytes") or 0)
+
+    @property
+    def joined(self) -> Step | None:
+        """The step that puts many partitions of a frame into each of its own."""
+        many = (each for each in self.steps if each.rows and each.inputs >= MANY)
+        return max(many, key=lambda each: each.inputs, default=None)
 
     @property
     def source(self) -> Step | None:

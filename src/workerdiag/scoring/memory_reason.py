@@ -14,7 +14,7 @@ from attrs import evolve
 from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import Frequency, MemoryFact, Strength
-from workerdiag.scoring.memory_account import END_SHARE, TaskNeeds, Workload
+from workerdiag.scoring.memory_account import END_SHARE, MANY, TaskNeeds, Workload
 from workerdiag.scoring.recorded_memory import MUCH_SHARE
 from workerdiag.units import format_bytes
 
@@ -35,8 +35,6 @@ _SKEWED_SHARE = 0.3
 _SKEWED_TIMES = 8
 #: No task makes or reads rows faster, in bytes a second: memory is written at some 10 GB/s.
 _MADE_PER_S = 2**31
-#: Inputs of this number are brought together; fewer belong to one operation.
-_MANY = 8
 #: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
 #: After several deaths, each of a fresh worker, fewer show it.
 _FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
@@ -226,18 +224,25 @@ class MemoryFacts:
         return f"{task.kind} waits for {task.inputs:,} inputs, of which {size} were there already"
 
     def _is_taking_much(self, task: TaskNeeds) -> bool:
-        return task.inputs >= _MANY and self._share(task.inputs_bytes) >= SPILL_SHARE / 2
+        return task.inputs >= MANY and self._share(task.inputs_bytes) >= SPILL_SHARE / 2
 
     def _takes_many_inputs(self) -> str | None:
         """By the graph, where the scheduler has forgotten the task and nobody knows how large its inputs are."""
         kind, inputs = self._work.call.get("widest_kind", ""), self._work.number("widest_inputs") or 0
-        is_one = inputs >= _MANY and self._killed_kind == kind.lower() != ""
+        is_one = inputs >= MANY and self._killed_kind == kind.lower() != ""
         return f"workers died of {kind}, which takes {inputs:,} inputs at once" if is_one else None
 
     def _large_result(self) -> str | None:
         size = self._account.result.bytes
         is_large = self._share(size) >= SPILL_SHARE / 2
         return f"the whole result of {format_bytes(size or 0)} comes together in one place" if is_large else None
+
+    def _joined_pieces(self) -> str | None:
+        """Partitions of a frame that a repartition puts together: smaller ones where it is read change nothing."""
+        step = self._work.joined
+        if step is None or self._share(step.piece_bytes) < SPILL_SHARE / 2:
+            return None
+        return f"{step.name} puts {step.inputs:,} partitions into one of {format_bytes(step.piece_bytes or 0)}"
 
     def _gathering_task(self) -> str | None:
         is_one = any(each in self._killed_kind for each in _BRINGS_TOGETHER)

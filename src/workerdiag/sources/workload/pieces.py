@@ -259,10 +259,6 @@ def _is_opaque(layer: Any) -> bool:
     return func is not None and not str(module).startswith(_KNOWN_PACKAGES)
 
 
-#: Expressions that make few rows of many (dask-expr).
-_REDUCTIONS = {"ApplyConcatApply", "Reduction", "TreeReduce"}
-
-
 def frame_layers(frame: Any) -> Iterator[Step]:
     """The steps of a Dask dataframe that read, and those that bring rows together."""
     nodes = _expressions(frame)
@@ -286,10 +282,10 @@ def frame_layers(frame: Any) -> Iterator[Step]:
                 most if has_unknown_borders and any(map(_computes_borders, node.walk())) else int(node.npartitions)
             )
             by = next((operands for name, operands in _BY_KEY.items() if name in names), None)
-            is_joined = pieces == 1 < most and _brings_rows_together(node, names)
+            joined = 0 if has_unknown_borders else _joined_pieces(node, names, most)
             row = row_bytes(expression_part(node, "_meta"))
             is_wide = "Blockwise" in names and row > widest
-            if _is_source(node) or not (by or is_joined or is_wide or _has_own_function(node)):
+            if _is_source(node) or not (by or joined or is_wide or _has_own_function(node)):
                 continue
             each = rows // max(pieces, 1) if "Reduction" not in names else 0
             key = _key_of(node, by or ())
@@ -299,7 +295,7 @@ def frame_layers(frame: Any) -> Iterator[Step]:
                 piece_bytes=each * row if each and not by else None,
                 pieces=pieces,
                 inputs_bytes=each * (widest if is_wide else row),
-                inputs=most if is_joined else 1,
+                inputs=joined or 1,
                 rows=each or None,
                 row_bytes=row,
                 least_share=largest.least_share if largest else None,
@@ -320,10 +316,11 @@ def _computes_borders(node: Any) -> bool:
     return is_sized or _SORTS in names
 
 
-def _brings_rows_together(node: Any, names: set[str]) -> bool:
-    """Whether the rows of several pieces become one piece, and are not reduced on the way."""
-    pieces = (getattr(each, "npartitions", 1) for each in node.dependencies())
-    return not names & _REDUCTIONS and any(int(each) > 1 for each in pieces)
+def _joined_pieces(node: Any, names: set[str], most: int) -> int:
+    """How many of *most* pieces a repartition puts into one; 0 if it puts none together."""
+    pieces = int(node.npartitions)
+    is_fewer = "Repartition" in names and any(int(each.npartitions) > pieces for each in node.dependencies())
+    return most // pieces if is_fewer else 0
 
 
 class ResultBytes(NamedTuple):
