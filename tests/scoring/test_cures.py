@@ -425,6 +425,19 @@ def test_a_rechunk_is_changed_in_the_callers_own_line():
     assert first.change.startswith("pixels = x.rechunk((1500, ")
 
 
+def test_a_rechunk_to_other_axes_has_smaller_chunks_on_its_way_too():
+    """Dask makes chunks of 128 MiB between rows and columns, whatever is asked for."""
+    rows, columns = (
+        {"piece_bytes": 256_000_000, "pieces": 4, "shape": "16000 x 8000", "chunk": chunk, "dtype": "float64"}
+        for chunk in ("4000 x 8000", "16000 x 2000")
+    )
+    source = event("workload-step", name="random-sample", is_source=True, **rows)
+    turned = event("workload-step", name="rechunk-merge", inputs=4, inputs_bytes=256_000_000, **columns)
+    first = found(CALL, source, turned).cures[0]
+
+    assert first.change.startswith('dask.config.set({"array.chunk-size": "32MiB"}); rechunk((16000, ')
+
+
 @pytest.mark.parametrize(
     ("line", "start"),
     [

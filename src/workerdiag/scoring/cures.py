@@ -236,8 +236,8 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         f"{format_bytes(case.floor + int(case.threads * each * size / before))}"
         f"{', with twice the copies' if step.is_opaque else ''}{case.kept_why}"
     )
+    config = f'dask.config.set({{"array.chunk-size": "{max(1, size // 2**20)}MiB"}})'
     if made.is_between:
-        config = f'dask.config.set({{"array.chunk-size": "{size // 2**20}MiB"}})'
         change = f"{config}   # before the rechunk, for the chunks on its way"
     elif is_crossed:
         shorter = (size / before) ** (len(_long_axes(made)) / len(_long_axes(step)))
@@ -246,6 +246,8 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         change = _array_change(made, smaller_chunk(made, size, case.work.source), made, size)
     else:
         change = _frame_change(made, size)
+    if made.name.startswith("rechunk") and _turns_chunks(made, case.work.source) and not made.is_between:
+        change = f"{config}; {change}"  # for the chunks on its way, which have 128 MiB else
     return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
 
 
@@ -260,6 +262,12 @@ def _where_cut(work: Workload, step: Step) -> Step:
     if cut:
         return max(cut, key=lambda each: each.piece_bytes or 0)
     return source if source and source.piece_bytes else step
+
+
+def _turns_chunks(made: Step, source: Step | None) -> bool:
+    """Whether a rechunk makes chunks longer along one axis and shorter along another, with others on its way."""
+    pairs = list(zip(made.chunk, source.chunk, strict=False)) if source else []
+    return any(after > before for after, before in pairs) and any(after < before for after, before in pairs)
 
 
 def _long_axes(step: Step) -> list[int]:
