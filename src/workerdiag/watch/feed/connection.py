@@ -16,7 +16,6 @@ from attrs import define, field
 from workerdiag.deadline import CALL_FAILURES, in_thread
 from workerdiag.errors import SchedulerUnreachableError, describe_error
 from workerdiag.model.dask import EventLoop, Method, Rpc, is_disallowed
-from workerdiag.sources.cluster import workers
 
 #: Maximum size of a scheduler file, which has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20
@@ -29,6 +28,13 @@ LATE_S = 10.0
 _CLOSE_S = 1.0
 
 
+def _configured_args() -> Mapping[str, object]:
+    from distributed.security import Security
+
+    args: Mapping[str, object] = Security().get_connection_args("client")  # type: ignore[no-untyped-call]
+    return args
+
+
 @define(kw_only=True)
 class Target:
     """A scheduler, at whatever address it has now."""
@@ -38,21 +44,16 @@ class Target:
     #: Returns the current address; may be slow, and raise anything.
     find: Callable[[], str] = field(repr=False)
     #: TLS arguments of ``distributed.comm.connect``.
-    connection_args: Mapping[str, object] = field(factory=lambda: _configured_args(), repr=False)  # noqa: PLW0108  below
+    connection_args: Mapping[str, object] = field(factory=_configured_args, repr=False)
     #: The cluster object of this process, if there is one.
     cluster: object = field(default=None, repr=False)
-    #: Whether to call `find` in a thread, as it may wait for a disk or a network.
-    may_block: bool = True
     #: The last address of the scheduler.
     last_address: str = ""
 
     async def address(self) -> str:
         """Return the current address of the scheduler. Raises SchedulerUnreachableError if it cannot be found."""
         try:
-            if self.may_block:
-                address = await in_thread("workerdiag-watch-address", self.find, timeout_s=10.0)
-            else:
-                address = self.find()
+            address = await in_thread("workerdiag-watch-address", self.find, timeout_s=10.0)
         except CALL_FAILURES as problem:
             raise self._unknown(f"no address of it: {problem}") from None
         if str(address).startswith(("http://", "https://")):
@@ -78,7 +79,7 @@ def read_target(target: object, name: str | None = None) -> Target:
     Without a *name* it has that of its cluster object, else the address or path. Raises TypeError.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
-        return Target(cluster_name=name or target, find=lambda: target, may_block=False)
+        return Target(cluster_name=name or target, find=lambda: target)
     if isinstance(target, str | Path):
         path = Path(target).expanduser()
         return Target(cluster_name=name or str(path), find=lambda: _address_in_file(path))
@@ -113,7 +114,6 @@ def _of_client(client: Any, name: str | None) -> Target:
         find=find,
         connection_args=client.connection_args,
         cluster=cluster,
-        may_block=False,
     )
 
 
@@ -128,13 +128,6 @@ def _address_in_file(path: Path) -> str:
     if not isinstance(address, str):
         raise ValueError(f'{path} has no "address", as scheduler files have')  # noqa: TRY004  not its type
     return address
-
-
-def _configured_args() -> Mapping[str, object]:
-    from distributed.security import Security
-
-    args: Mapping[str, object] = Security().get_connection_args("client")  # type: ignore[no-untyped-call]
-    return args
 
 
 def _configured_refusal() -> str:
@@ -199,16 +192,11 @@ class Connection:
     async def has_same_python(self) -> bool:
         """Whether the scheduler runs our release of Python, and so can run our functions.
 
-        Both sides say so when they connect (``handshake_info`` in comm/core.py). Without that, the scheduler
-        is asked for all its versions, which takes it some 10 ms the first time.
+        Both sides say so when they connect (``handshake_info`` in comm/core.py).
         """
         comm = await self._rpc.live_comm()
         self._rpc.comms[comm] = True  # the next question may use it
-        python = (getattr(comm, "remote_info", None) or {}).get("python")
-        if not isinstance(python, tuple | list):
-            versions = await workers.fetch_versions(self)
-            return workers.has_same_python(versions)
-        return tuple(python[:2]) == sys.version_info[:2]
+        return tuple(comm.remote_info["python"][:2]) == sys.version_info[:2]
 
     async def close(self) -> None:
         """Close the connection, even if the scheduler does not answer."""
