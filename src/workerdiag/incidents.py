@@ -218,15 +218,7 @@ def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[Judged
             yield death, found
         else:
             known = evolve(death, identity=death.identity.merged_with(found.identity))
-            yield evolve(known, evidence=tuple(_own_records(known))), found
-
-
-def _own_records(death: WatchedDeath) -> Iterator[Evidence]:
-    for piece in death.evidence:
-        if not isinstance(piece, LogChunk):
-            yield piece
-        elif kept := "".join(records_about(death, piece.data.decode("utf-8", "replace"))):
-            yield evolve(piece, data=kept.encode())
+            yield evolve(known, evidence=tuple(evidence_about(known, known.evidence))), found
 
 
 def _groups(judged: Sequence[Judged]) -> list[list[Judged]]:
@@ -364,7 +356,18 @@ _END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
 _FOLLOWERS = ("Unregistering worker", "Restarting worker")
 
 
-def records_about(death: WatchedDeath, text: str, others: Collection[str] = ()) -> Iterator[str]:
+def evidence_about(
+    death: WatchedDeath, pieces: Iterable[Evidence], others: Collection[str] = ()
+) -> Iterator[Evidence]:
+    """Yield the pieces, but of logs only the records that may be about the death, not one of the *others*."""
+    for piece in pieces:
+        if not isinstance(piece, LogChunk):
+            yield piece
+        elif kept := "".join(_records_about(death, piece.data.decode("utf-8", "replace"), others)):
+            yield evolve(piece, data=kept.encode())
+
+
+def _records_about(death: WatchedDeath, text: str, others: Collection[str]) -> Iterator[str]:
     """Yield the records of a log that may be about the death: they name it, or have its time and name no other.
 
     In a log of several nannies, messages that follow each end name nobody; those after another end are

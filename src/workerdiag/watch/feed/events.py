@@ -11,9 +11,9 @@ from typing import TypeVar
 from attrs import evolve, field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents import WatchedDeath, records_about
+from workerdiag.incidents import WatchedDeath, evidence_about
 from workerdiag.model.dask import Client, Method, Reply, is_disallowed
-from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import is_deliberate
@@ -334,16 +334,8 @@ def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Ev
         for each in pieces
         if isinstance(each, Event) and each.fields.get("action") == "remove-worker" and each.identity.worker
     ) - {death.identity.worker}
-    for piece in pieces:
-        if not _may_be_about(getattr(piece, "identity", NO_IDENTITY), death.identity):
-            continue
-        if isinstance(piece, LogChunk):
-            text = piece.data.decode("utf-8", "replace")
-            kept = "".join(records_about(death, text, others))
-            if kept:
-                yield evolve(piece, data=kept.encode())
-        else:
-            yield piece
+    about = (each for each in pieces if _may_be_about(getattr(each, "identity", NO_IDENTITY), death.identity))
+    return evidence_about(death, about, others)
 
 
 def _may_be_about(identity: Identity, victim: Identity) -> bool:

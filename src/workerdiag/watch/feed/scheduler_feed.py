@@ -30,7 +30,7 @@ from workerdiag.errors import (
 )
 from workerdiag.guard import guarded
 from workerdiag.incidents import watched_deaths
-from workerdiag.model.dask import Client, Reply, is_disallowed
+from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.recorder.journal import MAX_FILE_BYTES, MAX_OBJECTS
@@ -153,7 +153,8 @@ class SchedulerFeed:
         reported = {each.id: each for each in look.deaths if each.id not in look.unreported}
         if not unreported and not events.perishable.is_behind:
             return look
-        asking, listening = events.perishable.ask(unreported), listen_to_recorder(connection, look.cursor)
+        asking, ask = events.perishable.ask(unreported), connection.scheduler.workerdiag_watch
+        listening = ask(since=sys.maxsize, epoch=look.cursor.epoch, wait_s=LISTEN_S)
         asked, farewell = await with_farewell(asking, listening)
         told = {each.id: each for each in asked}
         deaths = {**told, **reported}  # a report that a nanny sent meanwhile has more
@@ -281,12 +282,6 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         closing_reason=answer.closing_reason,
         journal=answer.journal,
     )
-
-
-async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
-    """Wait for an answer without deaths, which comes as soon as the scheduler closes."""
-    answer: Reply = await client.scheduler.workerdiag_watch(since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S)
-    return answer
 
 
 _ASK_S = 5.0
