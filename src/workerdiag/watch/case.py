@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 
 from attrs import evolve, field, frozen
@@ -64,7 +63,7 @@ class CaseProgress:
     """The internal state of a case since it was opened, or opened again; notices do not show it."""
 
     #: When the cluster was last seen alive, by the watcher's clock.
-    seen_at: float | None = None
+    seen_at: float = 0.0
     #: Seconds for which it was seen alive since the last death of this key.
     quiet_s: float = 0.0
     #: When the case was resolved or ended, by the watcher's clock.
@@ -204,7 +203,7 @@ def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchS
         return case, None
     seen = _seen(case, seen_at, settings)
     is_blind_case = case.key == BLIND_KEY
-    if seen.progress.quiet_s >= settings.resolve_s or (is_blind_case and seen_at > _last_seen(case)):
+    if seen.progress.quiet_s >= settings.resolve_s or (is_blind_case and seen_at > case.progress.seen_at):
         progress = evolve(seen.progress, closed_at=now)
         return _spoken(evolve(seen, state="resolved", progress=progress), "resolved", now)
     return _news(seen, now, settings)
@@ -289,7 +288,7 @@ def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, n
 
 def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> WatchedCase:
     """Return the case with the time for which the cluster was seen alive, without blind periods."""
-    step_s = seen_at - _last_seen(case)
+    step_s = seen_at - case.progress.seen_at
     if -settings.blind_s <= step_s <= 0:
         return case
     seen_s = step_s if 0 < step_s <= settings.blind_s else 0.0  # else blind, or the clock was set
@@ -301,8 +300,7 @@ def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
     """Return the news since the last notice, if that is long enough ago."""
     if case.sequence and 0 <= now - case.at < settings.collect_s:
         return case, None
-    told = case.progress.told_causes
-    if _is_likely(case) and case.cause not in told:
+    if _untold_cause(case):
         return _spoken(case, "changed", now)
     level = escalation_level(case, settings)
     if level > case.progress.told_level:
@@ -312,19 +310,14 @@ def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
 
 
 def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
-    told = case.progress.told_causes
-    if _is_likely(case) and case.cause is not None and case.cause not in told:
-        told = (*told, case.cause)
-    progress = evolve(case.progress, told_causes=told)
+    progress = evolve(case.progress, told_causes=(*case.progress.told_causes, *_untold_cause(case)))
     return evolve(case, sequence=case.sequence + 1, at=now, progress=progress), reason
 
 
-def _is_likely(case: WatchedCase) -> bool:
-    return case.cause is not None and case.probability >= SURE_ENOUGH
-
-
-def _last_seen(case: WatchedCase) -> float:
-    return case.progress.seen_at if case.progress.seen_at is not None else -inf
+def _untold_cause(case: WatchedCase) -> tuple[str, ...]:
+    """Return its cause if that is certain and in no notice yet; else nothing."""
+    is_news = case.probability >= SURE_ENOUGH and case.cause not in case.progress.told_causes
+    return (case.cause,) if case.cause is not None and is_news else ()
 
 
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
