@@ -171,8 +171,9 @@ def main(way: str, state: str, journal_path: str, url: str, most: str) -> None:
     print("ready", flush=True)  # noqa: T201  it is a program
     write = write_in_rounds if way == "rounds" else write_directly
     write(store, journal, int(most), outbox.wake)
-    while outbox.close(CLOSE_S):
-        outbox = deliver()
+    outbox.close(CLOSE_S)
+    while store.outbox.stored("sending") or store.outbox.stored("pending"):
+        deliver().close(CLOSE_S)
 
 
 if __name__ == "__main__":

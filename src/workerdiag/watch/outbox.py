@@ -24,7 +24,7 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
 from workerdiag.watch.state_file import BUSY_S
-from workerdiag.watch.store import DeliveryTable, RetrySettings, SinkStatus, Store, StoredDelivery
+from workerdiag.watch.store import DeliveryTable, RetrySettings, SinkStatus, Store
 
 
 class Outbox:
@@ -72,16 +72,13 @@ class Outbox:
             found[each.name] = evolve(known, problem=each.problem or known.problem)
         return tuple(found.values())
 
-    def close(self, timeout_s: float) -> tuple[StoredDelivery, ...]:
-        """Deliver what is possible in time, then stop, and return what is unsent; a file keeps it."""
+    def close(self, timeout_s: float) -> None:
+        """Deliver what is possible in time, then stop; the state keeps the rest for the next watcher."""
         deadline = Deadline.after(timeout_s)
         for each in self._threads:
             each.finish(deadline)
         for each in self._threads:
             each.join(deadline)
-        unsent = (*self._table.stored("sending"), *self._table.stored("pending"))
-        names = {each.name for each in self._threads}
-        return tuple(each for each in unsent if each.sink in names)
 
 
 #: Seconds between two looks for deliveries that others put back, and for whether the file can be written again.
@@ -126,9 +123,9 @@ class SinkThread:
         self._deadline = deadline
         self._wakes.set()
 
-    def join(self, deadline: Deadline) -> bool:
-        """Wait for the end requested by `finish`; False if the sink is still delivering."""
-        return self._has_ended.wait(deadline.left_s)
+    def join(self, deadline: Deadline) -> None:
+        """Wait for the end requested by `finish`, as the sink may still be delivering."""
+        self._has_ended.wait(deadline.left_s)
 
     def _run(self) -> None:
         try:

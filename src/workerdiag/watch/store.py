@@ -53,8 +53,6 @@ class StoredDelivery:
     problem: str = ""
     #: When to try it again, in seconds since the epoch.
     due_at: float
-    #: Since when it is in its state: a sink that hangs stays ``sending``.
-    since: float
     #: None if the file has no valid notice.
     notice: WatchedCase | None = field(repr=False)
 
@@ -137,7 +135,7 @@ _CURRENT = """
     ORDER BY d.number
 """
 _STORED = """
-    SELECT d.id, d.sink, d.state, d.attempts, d.problem, d.due_at, d.changed_at, n.body
+    SELECT d.id, d.sink, d.state, d.attempts, d.problem, d.due_at, n.body
     FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id
     WHERE :state IS NULL OR d.state = :state ORDER BY d.number
 """
@@ -253,7 +251,7 @@ class DeliveryTable:
 
     def stored(self, state: DeliveryState | None = None) -> tuple[StoredDelivery, ...]:
         """Return the deliveries, oldest first: all, or those in one state."""
-        names = ("id", "sink", "state", "attempts", "problem", "due_at", "since")
+        names = ("id", "sink", "state", "attempts", "problem", "due_at")
         return tuple(
             StoredDelivery(**dict(zip(names, values, strict=True)), notice=_notice(body))
             for *values, body in self._file.run(_STORED, {"state": state})

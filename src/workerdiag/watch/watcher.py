@@ -92,7 +92,7 @@ class Watcher:
             self._inbox.start()
             start_thread("workerdiag-watch", self._run)
         except BaseException:
-            self._close_outbox(0.0)
+            self._outbox.close(0.0)
             raise
         self._is_started.wait()
         atexit.register(self.close, timeout_s=2.0)
@@ -199,15 +199,10 @@ class Watcher:
         self._is_finished.wait(deadline.share(0.7).left_s)  # the rest is for deliveries
         self._is_closed = True
         self._inbox.close(is_worked_on=is_worked_on)
-        self._close_outbox(deadline.left_s)
-        with contextlib.suppress(WorkerdiagError):
+        self._outbox.close(deadline.left_s)
+        with contextlib.suppress(WorkerdiagError):  # the state is broken
             self._store.close()
         self._progress.changed(state="closed", problem="")
-
-    def _close_outbox(self, timeout_s: float) -> None:
-        """Deliver what is possible; the rest stays in the state for the next watcher."""
-        with contextlib.suppress(WorkerdiagError):  # the state is broken
-            self._outbox.close(timeout_s)
 
 
 def watch(
