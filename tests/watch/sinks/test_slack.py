@@ -12,14 +12,10 @@ from support.fake_slack import TOKEN, FakeSlack, texts_in
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, notices, sample_notice, worded_notice
 from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
-from workerdiag.watch.sinks.slack import (
-    MAX_TEXT_CHARS,
-    SlackSink,
-    SlackUrlSink,
-    slack_blocks,
-    slack_reply_blocks,
-    slack_text,
-)
+from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink, slack_blocks, slack_reply_blocks, slack_text
+
+#: Characters of a text (https://docs.slack.dev/reference/block-kit/blocks).
+MAX_TEXT_CHARS = 3_000
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from typing import NoReturn
 
 from attrs import define, field, frozen
 
@@ -103,15 +102,13 @@ class SlackSink:
         if not isinstance(answer, dict):
             raise DeliveryError(f"{self.name}: the answer to {method} is not Slack's; check `api` and proxies")
         if not answer.get("ok"):
-            self._refuse(method, str(answer.get("error", "")))
+            code = str(answer.get("error", ""))
+            is_final = code in _FINAL
+            remedy = f"; {_REMEDIES.get(code, _TOKEN_REMEDY)}" if is_final else ""
+            what = f"Slack answered {method} with {code[:100] or 'an unnamed error'}"
+            problem = f"{self.name}: {without_secrets(what, self.token)}{remedy}"
+            raise _SlackError(problem, is_final=is_final, code=code)
         return answer
-
-    def _refuse(self, method: str, code: str) -> NoReturn:
-        is_final = code in _FINAL
-        remedy = f"; {_REMEDIES.get(code, _TOKEN_REMEDY)}" if is_final else ""
-        what = f"Slack answered {method} with {code[:100] or 'an unnamed error'}"
-        said = without_secrets(what, self.token)
-        raise _SlackError(f"{self.name}: {said}{remedy}", is_final=is_final, code=code)
 
 
 @frozen
@@ -158,9 +155,6 @@ def _reply(delivery: Delivery) -> Mapping[str, object]:
 
 #: A block, or an element of one, as JSON.
 Block = dict[str, object]
-
-#: Characters of a text (https://docs.slack.dev/reference/block-kit/blocks); the lines of a notice are shorter.
-MAX_TEXT_CHARS = 3_000
 
 
 def slack_blocks(notice: WatchedCase) -> list[Block]:
