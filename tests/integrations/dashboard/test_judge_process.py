@@ -89,11 +89,11 @@ def test_a_stopped_judge_judges_no_more():
 
 
 @pytest.mark.parametrize(
-    "lines", [[], [b"{"], [b"[]"], [b'{"title": "x"}'], [b"{}", b'{"death_ids": []}'], [b"\xff"]]
+    "output", [b"", b"{", b"[]", b'{"title": "x"}', b'{"cases": [{}], "death_ids": []}', b"\xff"]
 )
-def test_an_answer_that_is_not_whole_is_none(lines):
+def test_an_answer_that_is_not_whole_is_none(output):
     """Half an answer, as of a process that was killed, is not taken for the whole."""
-    assert parse_judgement(lines) is None
+    assert parse_judgement(output) is None
 
 
 def test_the_scheduler_loads_nothing_that_reasons():

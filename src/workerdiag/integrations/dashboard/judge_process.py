@@ -4,7 +4,7 @@ The scheduler does not run or import the reasoning. In a thread of the scheduler
 a time and kept 17 to 28 MB (distributed 2026.8.0), and a crash of the regular expression engine would end it.
 
 The process, ``python -m workerdiag.integrations.dashboard.judge_process``, reads recorded deaths as JSON lines
-from standard input, and writes JSON lines: each case with its report, and finally the rest of the `Judgement`.
+from standard input, and writes a `Judgement` as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from operator import attrgetter
@@ -30,7 +30,7 @@ from attrs.filters import exclude
 from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import Verdict
 from workerdiag.wire.messages import Heartbeat
-from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
+from workerdiag.wire.plain import from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
 #: Schema number of the JSON, increased with each change that readers could notice.
@@ -237,7 +237,7 @@ def read_deaths(lines: Iterable[bytes]) -> list[RecordedDeath]:
     for line in lines:
         try:
             deaths.append(from_plain(RecordedDeath, json.loads(line), []))
-        except (ValueError, BrokenValueError):
+        except ValueError:
             continue
     return deaths
 
@@ -327,8 +327,7 @@ class JudgingProcess:
             finally:
                 process.kill()
                 self._process = None
-        judgement = parse_judgement(output.splitlines())
-        if judgement is None:
+        if (judgement := parse_judgement(output)) is None:
             said = complaints.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
             raise JudgingError(f"the judging process ended with status {process.returncode}: {said}")
         return judgement
@@ -340,13 +339,13 @@ class JudgingProcess:
             process.kill()
 
 
-def parse_judgement(lines: Sequence[bytes]) -> Judgement | None:
-    """Parse the lines of the process; None if they are incomplete."""
+def parse_judgement(output: bytes) -> Judgement | None:
+    """Return what the process wrote; None if that is incomplete."""
     try:
-        *cases, rest = map(json.loads, lines)
-        judgement = from_plain(Judgement, rest, [])
-        return evolve(judgement, cases=tuple(from_plain(ShownCase, each, []) for each in cases))
-    except (ValueError, BrokenValueError):
+        plain = json.loads(output)
+        judgement = from_plain(Judgement, plain, [])
+        return judgement if len(judgement.cases) == len(plain["cases"]) else None
+    except (KeyError, ValueError):
         return None
 
 
@@ -357,16 +356,16 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # packs may print
     with answers:
-        for answer in conclude(read_deaths(sys.stdin.buffer)):
-            answers.write(json.dumps(answer) + "\n")
+        json.dump(to_plain(conclude(read_deaths(sys.stdin.buffer))), answers)
 
 
-def conclude(deaths: Sequence[RecordedDeath]) -> Iterator[Mapping[str, object]]:
-    """Yield the judgement of the deaths as plain data: each case, and then the rest."""
+def conclude(deaths: Sequence[RecordedDeath]) -> Judgement:
+    """Return the judgement of the deaths."""
     from workerdiag.api.explain import DEFAULT_RULEBOOK
     from workerdiag.incidents import is_likely, judge, title_of, watched_deaths
 
     victims = {each.id: each for each in map(victim_of, deaths)}
+    cases = []
     for incident in judge(watched_deaths(deaths), timeout_s=BUDGET_S):
         diagnosis, top = incident.diagnosis, incident.diagnosis.top
         html = diagnosis.to_html().encode()
@@ -381,10 +380,10 @@ def conclude(deaths: Sequence[RecordedDeath]) -> Iterator[Mapping[str, object]]:
             victims=tuple(victims[each.id] for each in incident.deaths),
             report=base64.b64encode(zlib.compress(html)).decode() if len(html) <= _MAX_REPORT_BYTES else "",
         )
-        yield to_plain(case)
+        cases.append(case)
     book = DEFAULT_RULEBOOK.within(Deadline.after(BUDGET_S))[0]
     causes = tuple((each.id, each.family, each.blame) for each in book.causes)
-    yield to_plain(Judgement(death_ids=ids_of(victims.values()), causes=causes))
+    return Judgement(cases=tuple(cases), death_ids=ids_of(victims.values()), causes=causes)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,6 @@ _REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe
 #: The page with Dask's navigation, and the one for JupyterLab.
 PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
 _BODY = "integrations/dashboard/deaths.html"
-_HTML = "text/html; charset=utf-8"
 
 
 class _Content(RequestHandler):
