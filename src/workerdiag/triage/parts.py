@@ -189,13 +189,13 @@ class PartText:
     read_bytes: int = field(default=0, init=False)
     #: Whether the first part of the file reads all of it, because it cannot be read from the middle.
     is_read_elsewhere: bool = field(default=False, init=False)
-    #: The content of a file that is not text, once it is read.
-    evidence_file: EvidenceFile | None = field(default=None, init=False)
+    #: The evidence in a file that is not text, once it is read.
+    pieces: list[Evidence] | None = field(default=None, init=False)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
 
-        Raises NotALogError, or any exception of the store after what was read before.
+        Raises NotALogError, or any exception of the store or of `evidence_in`, after what was read before.
         """
         from fsspec.core import url_to_fs
 
@@ -244,7 +244,7 @@ class PartText:
                 if kind == "box":
                     with suppress(Exception):  # mostly no dump of faulthandler is beside it
                         fault = bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
-                self.evidence_file = EvidenceFile(kind, self._part.file.url, data, fault)
+                self.pieces = list(evidence_in(kind, self._part.file.url, data, fault))
                 return
             for block in blocks:
                 yield place, block
@@ -286,55 +286,38 @@ class NotALogError(Exception):
     """The file holds no evidence."""
 
 
-@frozen
-class EvidenceFile:
-    """The content of an input that is not text."""
+def evidence_in(kind: EvidenceFileKind, url: str, data: bytes, fault: bytes = b"") -> Iterator[Evidence]:
+    """Yield the evidence in an input that is not text, none of a worker that may still run.
 
-    kind: EvidenceFileKind
-    #: Path or URL, without secrets.
-    url: str
-    data: bytes = field(repr=False)
-    #: The faulthandler dump that accompanies a black box.
-    fault: bytes = field(default=b"", repr=False)
+    *fault* is the faulthandler dump of a black box. A `Gap` with the *url* says what is missing.
+    Raises NotALogError of a zip archive of others, BundleError and BadBoxError of what is damaged.
+    """
+    from workerdiag.bundle.bundle_file import bundle_evidence
+    from workerdiag.recorder.delivery import death_message
+    from workerdiag.sources.recorder.records import RecordParser
+    from workerdiag.sources.recorder.source import death_evidence
+    from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
-    def evidence(self) -> Iterator[Evidence]:
-        """Yield its evidence, none of a worker that may still run; a `Gap` with its name says what is missing.
-
-        Raises NotALogError of a zip archive of others, BundleError and BadBoxError of what is damaged.
-        """
-        match self.kind:
-            case "bundle":
-                from workerdiag.bundle.bundle_file import bundle_evidence
-
-                pieces = bundle_evidence(self.url, self.data)
-                if pieces is None:
-                    raise NotALogError("it is a zip archive but not a death bundle")
-                yield from pieces
-            case "box":
-                from workerdiag.recorder.delivery import death_message
-                from workerdiag.sources.recorder.source import death_evidence
-                from workerdiag.wire.recorded_death import RecordedDeath
-
-                report = death_message(self.url, self.data, self.fault)
-                if report is not None:
-                    yield from death_evidence([RecordedDeath.of(report)])
-            case "records":
-                yield from self._records()
-            case _:
-                assert_never(self.kind)
-
-    def _records(self) -> Iterator[Evidence]:
-        from workerdiag.sources.recorder.records import RecordParser
-        from workerdiag.sources.recorder.source import death_evidence
-        from workerdiag.wire.recorded_death import merge_messages
-
-        lines = RecordParser()
-        records = [*lines.take(self.data), *lines.end()]
-        messages = (each.message for each in records)
-        while batch := list(islice(messages, _TOGETHER)):
-            yield from death_evidence(merge_messages(batch))
-        if (broken := lines.gap(self.url)) is not None:
-            yield broken
+    match kind:
+        case "bundle":
+            pieces = bundle_evidence(url, data)
+            if pieces is None:
+                raise NotALogError("it is a zip archive but not a death bundle")
+            yield from pieces
+        case "box":
+            report = death_message(url, data, fault)
+            if report is not None:
+                yield from death_evidence([RecordedDeath.of(report)])
+        case "records":
+            lines = RecordParser()
+            records = [*lines.take(data), *lines.end()]
+            messages = (each.message for each in records)
+            while batch := list(islice(messages, _TOGETHER)):
+                yield from death_evidence(merge_messages(batch))
+            if (broken := lines.gap(url)) is not None:
+                yield broken
+        case _:
+            assert_never(kind)
 
 
 def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:

@@ -11,6 +11,8 @@ from attrs import frozen
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
 
+#: For each log the numbers of all logs in its group, in a list that they share.
+Groups = list[list[int]]
 #: The suffix that rotation adds to the name of a log: a number or a date, and the compression.
 _ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d(?:[T_-]?\d+)?)?(?:\.(?:gz|bz2|xz|zst))?$")
 
@@ -48,7 +50,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
     was rotated with. With it, such as ``s3://logs/*/``, those belong to one run for which ``*`` is the same text.
     """
     logs = _logs(outcomes)
-    groups = _Groups(len(logs))
+    groups: Groups = [[number] for number in range(len(logs))]
     if folders is not None:
         _join_folders(logs, groups, folders)
     else:
@@ -56,7 +58,8 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
         nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
         _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
         _join_overlapping(logs, groups, lambda log: (_ROTATED.sub("", log.url),), only=nameless)
-    runs = (_run([logs[number] for number in each]) for each in groups.members())
+    members = {id(group): group for group in groups}.values()
+    runs = (_run([logs[number] for number in sorted(group)]) for group in members)
     return sorted(runs, key=lambda run: run.id)
 
 
@@ -84,16 +87,25 @@ def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
     ]
 
 
-def _join_folders(logs: Sequence[_Log], groups: _Groups, folders: str) -> None:
+def _join(groups: Groups, one: int, two: int) -> None:
+    """Make one group of those of two logs."""
+    small, large = sorted((groups[one], groups[two]), key=len)
+    if small is not large:
+        large += small
+        for number in small:
+            groups[number] = large
+
+
+def _join_folders(logs: Sequence[_Log], groups: Groups, folders: str) -> None:
     pattern = folder_pattern(folders)
     first_of: dict[str, int] = {}
     for number, log in enumerate(logs):
         if found := pattern.match(log.url):
-            groups.join(first_of.setdefault(found[0], number), number)
+            _join(groups, first_of.setdefault(found[0], number), number)
 
 
 def _join_overlapping(
-    logs: Sequence[_Log], groups: _Groups, names: Callable[[_Log], Iterable[str]], *, only: set[int] | None = None
+    logs: Sequence[_Log], groups: Groups, names: Callable[[_Log], Iterable[str]], *, only: set[int] | None = None
 ) -> None:
     """Join logs that share a name at overlapping times, at least one of which is in *only*."""
     by_name: dict[str, list[int]] = {}
@@ -106,7 +118,7 @@ def _join_overlapping(
         for number in numbers:
             near = latest >= 0 and logs[number].first <= reach + 600  # logs are cut and rotated
             if near and (only is None or number in only or latest in only):
-                groups.join(latest, number)
+                _join(groups, latest, number)
             if not near or logs[number].last >= reach:
                 reach, latest = logs[number].last, number
 
@@ -117,26 +129,3 @@ def _run(logs: Sequence[_Log]) -> Run:
     schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
     id_ = hashlib.sha256(f"{first.url}\n{first.first}".encode()).hexdigest()[:12]
     return Run(id=id_, schedulers=schedulers, urls=tuple(log.url for log in logs))
-
-
-class _Groups:
-    """Groups of numbers that can be joined (union-find)."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def join(self, one: int, two: int) -> None:
-        one, two = self._root(one), self._root(two)
-        self._parent[max(one, two)] = min(one, two)
-
-    def members(self) -> list[list[int]]:
-        groups: dict[int, list[int]] = {}
-        for number in range(len(self._parent)):
-            groups.setdefault(self._root(number), []).append(number)
-        return list(groups.values())
-
-    def _root(self, number: int) -> int:
-        while self._parent[number] != number:
-            self._parent[number] = self._parent[self._parent[number]]
-            number = self._parent[number]
-        return number

@@ -72,8 +72,8 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
         if blocks.problem is not None:  # what was read before it counts
             raise blocks.problem
         found = (*search.outermost, *search.near_ends)
-        if text.evidence_file is not None:
-            pieces = list(text.evidence_file.evidence())
+        if text.pieces is not None:
+            pieces = text.pieces
             searched = find_matches(pieces, matcher)
             found = searched.matches
             if not pieces:

@@ -108,7 +108,7 @@ class TriageWork:
     writes_tables: bool = False
     _book: Rulebook = field(init=False)
     #: The parts by key, in the order of their files.
-    _parts: dict[str, Part] = field(factory=dict, init=False)
+    parts: dict[str, Part] = field(factory=dict, init=False)
     #: The keys of each input's parts, in the order of their bytes.
     _keys: dict[str, tuple[str, ...]] = field(factory=dict, init=False)
     _unlisted: list[InputRow] = field(factory=list, init=False)
@@ -123,22 +123,22 @@ class TriageWork:
                 self._unlisted.append(found)
             else:
                 parts = {part_key(part, rules): part for part in cut(found, self.part_bytes)}
-                self._parts |= parts
+                self.parts |= parts
                 self._keys[found.url] = (*self._keys.get(found.url, ()), *parts)
-        kept = ((key, self.folder.finished(key)) for key in self._parts)
+        kept = ((key, self.folder.finished(key)) for key in self.parts)
         self._outcomes = {key: outcome for key, outcome in kept if outcome is not None}
         self._progress = Progress(
-            parts=len(self._parts),
-            bytes=sum(each.expected_bytes for each in self._parts.values()),
+            parts=len(self.parts),
+            bytes=sum(each.expected_bytes for each in self.parts.values()),
             failed=len(self._unlisted),
             judge=self._result,
         )
         for key, outcome in self._outcomes.items():
-            self._progress = self._progress.with_part(self._parts[key], outcome)
+            self._progress = self._progress.with_part(self.parts[key], outcome)
 
     def jobs(self) -> list[Job]:
         """Return the parts that have no outcome yet, with their keys."""
-        return [(key, part) for key, part in self._parts.items() if key not in self._outcomes]
+        return [(key, part) for key, part in self.parts.items() if key not in self._outcomes]
 
     def read(self, client: Client) -> None:
         """Read all parts that have no outcome yet, on the workers; raises TriageError, TableError."""
@@ -207,10 +207,6 @@ class TriageWork:
         self, client: Client, given: Callable[[_J], object], batch_share: Callable[[_J], float]
     ) -> JobRunner[_J]:
         return JobRunner(client, given, batch_share, share=self.share, memory_bytes=self.memory_bytes)
-
-    def forget_others(self) -> None:
-        """Remove saved outcomes of all other parts."""
-        self.folder.forget_others(self._parts.keys())
 
     def _marks_of(self, run: Run) -> tuple[Run, list[bytes]]:
         """Return the run with the packed outcomes of its parts, in the order of their bytes."""
@@ -430,7 +426,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
             client = client or stack.enter_context(_local_client())
             work.read(client)
         result = work.judge(client)
-        work.forget_others()
+        work.folder.forget_others(work.parts.keys())
         return result
 
 

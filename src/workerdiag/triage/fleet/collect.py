@@ -195,9 +195,7 @@ class Collector:
         if kind is InputRow:
             self.inputs += [(path, each) for each in self._good(path, rows, InputRow)]
         elif kind is DeathRow:
-            deaths: list[DeathRow] = []
-            with self._adding(path, "triage", deaths):
-                deaths.extend(self._good(path, rows, DeathRow))
+            self._read_deaths(path, "triage", rows)
 
     def _good(self, path: Path, rows: Iterable[object], kind: type[Row]) -> Iterator[Row]:
         good, bad = 0, []
@@ -212,22 +210,20 @@ class Collector:
             self._miss("rows", path, what, "write the table again")
 
     def _read_state(self, path: Path) -> None:
-        deaths: list[DeathRow] = []
-        with self._adding(path, "watcher", deaths):
-            deaths.extend(self._good(path, read_watched_deaths(path), DeathRow))
+        self._read_deaths(path, "watcher", read_watched_deaths(path))
         for cluster, why in blind_clusters(path):
             self._miss("unseen", path, f"its watcher did not see {cluster} for a while: {why}")
 
-    @contextmanager
-    def _adding(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> Iterator[None]:
-        """Add the *rows* read within. A file from which nothing can be read does not count as a table."""
+    def _read_deaths(self, path: Path, kind: TableKind, rows: Iterable[object]) -> None:
+        """Add the deaths, also those before a failure. A file from which none can be read is then no table."""
+        deaths: list[DeathRow] = []
         try:
-            yield
+            deaths.extend(self._good(path, rows, DeathRow))
         except (TableError, StateFileError):
-            if rows:
-                self._add_deaths(path, kind, rows)
+            if deaths:
+                self._add_deaths(path, kind, deaths)
             raise
-        self._add_deaths(path, kind, rows)
+        self._add_deaths(path, kind, deaths)
 
     def _add_deaths(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> None:
         self.tables.append(FleetTable(path=utf8_safe(str(path)), kind=kind, row_count=len(rows)))
