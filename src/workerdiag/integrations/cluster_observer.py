@@ -7,7 +7,7 @@ cluster closes, since nobody can be asked after that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Final
@@ -25,6 +25,7 @@ from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
 from workerdiag.recorder.internals import is_made_asynchronous, open_clients
+from workerdiag.sources.cluster.losses import with_action
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
 
 #: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
@@ -188,22 +189,13 @@ class Removals:
 
         Suites restart their clusters for each test. Other requested stops can only be judged by all evidence.
         """
-        events = [(when, message) for when, message in entries if isinstance(message, Mapping)]
-        ordered = {worker for _, message in events for worker in _ordered(message)}
         workers = []
-        for when, message in events:
+        for when, message in with_action(entries, "remove-worker"):
             removal = str(message.get("worker")), str(message.get("stimulus_id"))
-            is_new = when >= self._since and removal not in self._known
-            if message.get("action") != "remove-worker" or message.get("expected") or not is_new:
-                continue
-            self._known.add(removal)
-            if removal[0] not in ordered:
+            if when >= self._since and removal not in self._known and not message.get("expected"):
+                self._known.add(removal)
                 workers.append(removal[0])
-        return workers
-
-
-def _ordered(message: Mapping[str, object]) -> Iterator[str]:
-    """Yield the workers that an event of an order lists (scheduler.py, 2024.8.1 to 2026.8.0)."""
-    name = {"restart-workers": "workers", "retire-workers": "retired"}.get(str(message.get("action")), "")
-    workers = message.get(name)
-    yield from map(str, workers if isinstance(workers, Iterable) else ())
+        # what an order lists (scheduler.py, 2024.8.1 to 2026.8.0)
+        orders = [message for _, message in with_action(entries, "restart-workers", "retire-workers")]
+        ordered = {str(worker) for each in orders for worker in each.get("workers") or each.get("retired") or ()}
+        return [each for each in workers if each not in ordered]

@@ -44,10 +44,8 @@ def diagnose(
     Otherwise the scheduler is queried: of a synchronous *client*, at *scheduler*, that of the current client, or
     that of Dask's setting ``scheduler-address``.
     """
-    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
-    if known is None and not is_from_dask(exc):
-        return None
-    if known is not None and known.outcome == "explained":
+    known, is_final = _at_hand(exc)
+    if is_final:
         return known
     if timeout_s is None:
         timeout_s = seconds("explain.timeout")
@@ -57,6 +55,12 @@ def diagnose(
             return known
         diagnosis: Diagnosis = explain(exc, asked, timeout=max(deadline.left_s, 1.0))
         return diagnosis
+
+
+def _at_hand(exc: BaseException) -> tuple[Diagnosis | None, bool]:
+    """Return the diagnosis that is known of an exception, and whether asking cannot say more."""
+    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
+    return known, known.outcome == "explained" if known is not None else not is_from_dask(exc)
 
 
 def is_from_dask(exc: BaseException) -> bool:
@@ -149,10 +153,8 @@ def diagnose_in_passing(
 
 
 def _answer(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
-    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
-    if known is None and not is_from_dask(exc):
-        return None
-    if (known is not None and known.outcome == "explained") or _is_in_event_loop():
+    known, is_final = _at_hand(exc)
+    if is_final or _is_in_event_loop():
         return known
     if (given := kept(exc, _ANSWER)) is not None:
         return given.diagnosis
