@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -212,15 +212,6 @@ def status_line(
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda: None
         return
-    with ExitStack() as stack:
-        if to is None:  # of our own, as standard error may be silenced for the sake of other programs
-            stream = stack.enter_context(os.fdopen(os.dup(stream.fileno()), "w"))
-        stack.enter_context(_status_shown(stream, doing, limit_s, first_s))
-        yield partial(_write, stream, _ERASE)
-
-
-@contextmanager
-def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: float) -> Iterator[None]:
     over = threading.Event()
     began = monotonic_s()
     of_limit = "" if limit_s is None else f" of at most {limit_s:.0f}"
@@ -232,17 +223,16 @@ def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: fl
             _write(stream, f"{_ERASE}{clip(text, 79)}")
             wait_s = _EVERY_S
 
-    thread = None
-    with suppress(RuntimeError):  # no threads left
+    # of our own, as standard error may be silenced for the sake of other programs
+    with nullcontext(to) if to is not None else os.fdopen(os.dup(stream.fileno()), "w") as stream:
         thread = start_thread("workerdiag-status", show)
-    try:
-        yield
-    finally:
-        over.set()
-        if thread is not None:
+        try:
+            yield partial(_write, stream, _ERASE)
+        finally:
+            over.set()
             thread.join(_EVERY_S)
-        if monotonic_s() - began >= first_s:
-            _write(stream, _ERASE)
+            if monotonic_s() - began >= first_s:
+                _write(stream, _ERASE)
 
 
 def _write(stream: TextIO, text: str) -> None:
