@@ -55,37 +55,29 @@ def attach(scheduler: Scheduler) -> Callable[[], object] | None:
             learning.append(loop.create_task(follower.learn_causes()))
             undo.callback(learning[0].cancel)
 
-    def count() -> None:
+    with guarded("adding the page of deaths", _logged("Deaths are not shown in the dashboard (page)")):
+        _add_page(scheduler, web, book, undo)
+    with guarded("counting deaths for Prometheus", _logged("Deaths are not shown in the dashboard (counter)")):
         if end := export_counts(lambda: book.counts, lambda: loop.call_soon_threadsafe(learn)):
             undo.callback(end)
 
-    parts: dict[str, Callable[[], None]] = {
-        "page": partial(_add_page, scheduler, web, book, undo),
-        "counter": count,
-    }
-    for name, add in parts.items():
-        with guarded("adding to the dashboard") as adding:
-            add()
-        if adding.problem is not None:
-            why = describe_error(adding.problem)
-            logger.warning("Deaths are not shown in the dashboard (%s): %s", name, why)
-
     def detach() -> None:
-        with guarded("removing the page of deaths") as removing:
+        with guarded("removing the page of deaths", _logged("The page of deaths was not removed", logging.INFO)):
             undo.close()
-        if removing.problem is not None:
-            logger.info("The page of deaths was not removed: %s", describe_error(removing.problem))
 
     return detach
 
 
+def _logged(what: str, level: int = logging.WARNING) -> Callable[[Exception], None]:
+    """Return what logs a failure: *what* it means, and why."""
+    return lambda problem: logger.log(level, "%s: %s", what, describe_error(problem))
+
+
 def _add_page(scheduler: Scheduler, web: Any, book: DeathBook, undo: ExitStack) -> None:
     page = individual = plain_page()
-    with guarded("adding the page to the dashboard's navigation") as naming:
+    unlinked = f"Dask's dashboard does not link to the page /{PAGE}"
+    with guarded("adding the page to the dashboard's navigation", _logged(unlinked)):
         page = _page_in_dashboard(scheduler, web, undo) or individual
-    if naming.problem is not None:
-        why = describe_error(naming.problem)
-        logger.warning("Dask's dashboard does not link to the page /%s: %s", PAGE, why)
     routes = application(book, page=page, individual=individual)
     web.add_application(routes)
     undo.callback(web.applications.remove, routes)
@@ -206,14 +198,11 @@ class DeathFollower:
 
     async def run(self) -> None:
         """Follow the deaths. A failure ends only this, with a line in the log."""
-        with guarded("following the deaths of the scheduler") as following:
+        with guarded("following the deaths of the scheduler", _logged("The page of deaths is no longer updated")):
             while await self._look():
                 is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
                 if self._deaths and (is_full or self._settling.is_due(monotonic_s())):
                     await self._conclude()
-        if following.problem is not None:
-            why = describe_error(following.problem)
-            logger.warning("The page of deaths is no longer updated: %s", why)
 
     async def learn_causes(self) -> None:
         """Add all known causes to the book, so that it can return zero counts."""
