@@ -143,15 +143,12 @@ def test_doubt_is_no_change():
     assert (reason, case.what[:13]) == (None, "cause unknown")
 
 
-def test_deaths_that_settle_move_before_the_first_word():
+def test_deaths_that_settle_are_shown():
     """What is shown while evidence arrives has no key yet; deliberate stops do not even settle."""
     assert settling_case(CLUSTER, [watched(is_expected=True)]) is None
     waiting = settling_case(CLUSTER, [watched(1), watched(2, is_expected=True)])
     assert waiting is not None
     assert (waiting.state, waiting.death_count) == ("settling", 1)
-    assert with_time(waiting, START + 9999, seen_at=START + 9999, settings=SETTINGS) == (waiting, None)
-    case, reason = with_incident(waiting, incident(watched()), CLUSTER, START, SETTINGS)
-    assert (reason, case.key, case.sequence) == ("new", sure_of().fingerprint, 1)
 
 
 def test_a_cluster_that_went_is_ended_and_not_resolved():

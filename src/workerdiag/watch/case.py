@@ -175,17 +175,15 @@ def with_incident(
     """Return the case with one more settled incident, and the reason for a notice now.
 
     *case* is that of this key on this cluster, open or not; None if there was none. All deaths of the incident
-    are new to it. A settling case moves to the key of the incident, as no notice has gone out for it.
+    are new to it.
     """
-    if case is None or case.state == "settling":
-        return _spoken(_opened(None, incident, cluster, now), "new", now)
-    if case.is_open:
+    if case is not None and case.is_open:
         grown = with_diagnosis(with_deaths(case, incident.deaths, settings), incident.diagnosis)
         rounds = grown.progress.rounds + bool(incident.deaths)
         progress = evolve(grown.progress, quiet_s=0.0, seen_at=now, rounds=rounds)
         last_at = max(case.last_death_at, incident.when, *(each.when for each in incident.deaths))
         return _news(evolve(grown, progress=progress, last_death_at=last_at), now, settings)
-    closed_at = case.progress.closed_at
+    closed_at = case.progress.closed_at if case is not None else None
     opened = _opened(case, incident, cluster, now)
     if closed_at is not None and now - closed_at <= settings.recur_s:
         return _spoken(evolve(opened, state="recurring"), "recurring", now)
@@ -199,7 +197,7 @@ def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings:
 
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
     """Return the case as time passes; the scheduler last answered at *seen_at*, by the watcher's clock."""
-    if not case.is_open or case.state == "settling":
+    if not case.is_open:
         return case, None
     seen = _seen(case, seen_at, settings)
     is_blind_case = case.key == BLIND_KEY
@@ -214,8 +212,7 @@ def ended(case: WatchedCase, now: float) -> Step:
     if not case.is_open:
         return case, None
     progress = evolve(case.progress, closed_at=now)
-    gone = evolve(case, state="ended", progress=progress)
-    return (gone, None) if case.state == "settling" else _spoken(gone, "ended", now)
+    return _spoken(evolve(case, state="ended", progress=progress), "ended", now)
 
 
 def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
