@@ -12,9 +12,7 @@ import os
 import socket
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -275,30 +273,22 @@ def evidence_from_json(text: str) -> tuple[Evidence, ...]:
 
 def merge_evidence(kept: str, other: str) -> str:
     """Merge two lists of evidence: each piece once, and the longer text of a log that both have."""
-    old, new = json.loads(kept), json.loads(other)
-    old_sizes, new_sizes = _log_sizes(old), _log_sizes(new)
-    longer = {origin for origin, size in new_sizes.items() if size > old_sizes.get(origin, 0)}
-    known = {_dump(each) for each in old}
-    return _dump(
-        [each for each in old if not _is_log_of(each, longer)]
-        + [
-            each
-            for each in new
-            if _is_log_of(each, longer) or (each["kind"] != "LogChunk" and _dump(each) not in known)
-        ]
-    )
+    old, new = (_by_log(json.loads(each)) for each in (kept, other))
+    better = {key: its for key, its in new.items() if _size(its) > _size(old.get(key, []))}
+    stays = (its for key, its in old.items() if key not in better)
+    return _dump([piece for its in (*stays, *better.values()) for piece in its])
 
 
-def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
-    sizes: Counter[str] = Counter()
+def _by_log(pieces: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Group the pieces of each log by its name; any other piece is alone."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for each in pieces:
-        if each["kind"] == "LogChunk":
-            sizes[each["origin"]] += len(each["data"])
-    return sizes
+        groups.setdefault(each["origin"] if each["kind"] == "LogChunk" else _dump(each), []).append(each)
+    return groups
 
 
-def _is_log_of(piece: dict[str, object], origins: AbstractSet[str]) -> bool:
-    return piece["kind"] == "LogChunk" and piece["origin"] in origins
+def _size(pieces: Iterable[dict[str, Any]]) -> int:
+    return sum(len(each["data"]) if each["kind"] == "LogChunk" else 1 for each in pieces)
 
 
 def _piece(plain: object) -> Evidence:
