@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from workerdiag.errors import TableError
 from workerdiag.triage import tables
-from workerdiag.triage.tables import (
-    TABLE_FORMATS,
-    BadRow,
-    DeathRow,
-    InputRow,
-    read_table,
-    write_table,
-)
+from workerdiag.triage.tables import TABLE_FORMATS, DeathRow, InputRow, read_table, write_table
 
 DEATH = DeathRow(
     case="0123456789ab",
@@ -148,7 +141,8 @@ def test_a_broken_row_costs_no_other(tmp_path, form, broken):
     path.write_bytes(head + broken + b"\n" + rest)
     rows = read(path)[1]
     assert [each for each in rows if isinstance(each, DeathRow)] == deaths
-    assert [each.number for each in rows if isinstance(each, BadRow)] == [3]
+    (problem,) = [each for each in rows if isinstance(each, str)]
+    assert problem.startswith("row 3: ")
 
 
 def test_a_cell_of_another_type_is_a_broken_row(tmp_path):
@@ -156,5 +150,5 @@ def test_a_cell_of_another_type_is_a_broken_row(tmp_path):
     path = write_table(tmp_path / "deaths.jsonl", DeathRow, [DEATH])
     path.write_text(path.read_text().replace('"pid": 129', '"pid": "129"'))
     (row,) = read(path)[1]
-    assert isinstance(row, BadRow)
-    assert "pid" in row.problem
+    assert isinstance(row, str)
+    assert "pid" in row

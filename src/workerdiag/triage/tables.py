@@ -120,18 +120,6 @@ class InputRow:
 Row = TypeVar("Row", DeathRow, InputRow)
 
 
-@frozen(kw_only=True)
-class BadRow:
-    """A row that does not fit its table."""
-
-    #: Number of the row, counted from 1, without the header of a CSV file.
-    number: int
-    problem: str
-
-    def __str__(self) -> str:
-        return f"row {self.number}: {self.problem}"
-
-
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
     """Write sorted rows atomically, by the file extension; equal rows give equal bytes. Raises TableError."""
     target = Path(path)
@@ -151,11 +139,12 @@ def folder_remedy(problem: OSError) -> str:
     return "give another folder"
 
 
-def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[DeathRow | InputRow | BadRow]]:
+def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[DeathRow | InputRow | str]]:
     """Return the kind of rows of a table that `write_table` wrote, by its columns, and the rows one by one.
 
-    A row that does not fit becomes a `BadRow`. The kind is None if there is neither a column nor a row. Raises
-    TableError if the file cannot be read to its end, is no table of triage, or pyarrow is missing.
+    Of a row that does not fit it yields what is wrong with it, with its number from 1, without the header of a CSV
+    file. The kind is None if there is neither a column nor a row. Raises TableError if the file cannot be read to
+    its end, is no table of triage, or pyarrow is missing.
     """
     source = Path(path)
     form = _form_of(source)
@@ -167,15 +156,13 @@ def read_table(path: str | os.PathLike[str]) -> tuple[RowKind | None, Iterator[D
     return kind, _checked_rows(source, kind, rows) if kind is not None else iter(())
 
 
-def _checked_rows(source: Path, kind: RowKind, rows: Iterable[ReadRow]) -> Iterator[DeathRow | InputRow | BadRow]:
+def _checked_rows(source: Path, kind: RowKind, rows: Iterable[ReadRow]) -> Iterator[DeathRow | InputRow | str]:
     with _naming_errors(source):
         for number, read in enumerate(rows, 1):
             with guarded("reading a row") as reading:
                 row = _checked(read(kind), kind)
-            if reading.problem is None:
-                yield row
-            else:
-                yield BadRow(number=number, problem="; ".join(problem_lines(reading.problem)))
+            bad = reading.problem
+            yield row if bad is None else f"row {number}: {'; '.join(problem_lines(bad))}"
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -204,7 +204,7 @@ class Collector:
                 good += 1
                 yield each
             else:
-                bad.append(str(each))
+                bad.append(each)
         if bad:
             what = f"{len(bad):,} of {good + len(bad):,} rows cannot be read, the first: {bad[0]}"
             self._miss("rows", path, what, "write the table again")
