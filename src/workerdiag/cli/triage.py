@@ -87,7 +87,6 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
 
     Exit status: 0 all was read; 1 some of it could not be read; 2 bad usage, or nothing could be read.
     """
-    from workerdiag.triage.fleet.report import render_fleet
     from workerdiag.triage.work import triage as run_triage
 
     rulebook = load_checked_rulebook(knowledge) if knowledge else None
@@ -110,7 +109,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
                 note(f"what was read is kept in {output}: the same command resumes from here")
             raise
     failed = _warn_of_failed(result)
-    click.echo(render_fleet(result.summary, width=table_width(), color=is_colored()))
+    click.echo(result.summary.to_text(width=table_width(), color=is_colored()))
     if result.output is not None:
         tables = " and ".join(f"{result.output / kind}.{form}" for kind in ("deaths", "inputs"))
         note(f"wrote {tables}; the same for several triages: workerdiag fleet {shlex.quote(str(result.output))}")
@@ -191,13 +190,12 @@ def fleet(places: tuple[str, ...], form: Literal["text", "json", "html"]) -> int
     Exit status: 0 a report; 1 none of the files could be read; 2 bad usage, or there is no such file.
     """
     from workerdiag.triage.fleet.fleet import fleet as read_fleet
-    from workerdiag.triage.fleet.report import render_fleet
 
     with status_line("reading the tables"):
         report = read_fleet(*places)
     match form:
         case "text":
-            text = render_fleet(report, width=table_width(), color=is_colored())
+            text = report.to_text(width=table_width(), color=is_colored())
         case "json":
             text = report.to_json()
         case "html":

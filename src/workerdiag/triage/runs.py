@@ -31,15 +31,11 @@ class Run:
 @frozen
 class _Log:
     url: str
-    index: PartIndex
-
-    @property
-    def first(self) -> float:
-        return -inf if self.index.first_when is None else self.index.first_when
-
-    @property
-    def last(self) -> float:
-        return inf if self.index.last_when is None else self.index.last_when
+    schedulers: frozenset[str]
+    workers: frozenset[str]
+    #: Its first and last time; infinite if they are not known.
+    first: float
+    last: float
 
 
 def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> list[Run]:
@@ -54,9 +50,9 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
     if folders is not None:
         _join_folders(logs, groups, folders)
     else:
-        _join_overlapping(logs, groups, lambda log: log.index.schedulers)
-        nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
-        _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
+        _join_overlapping(logs, groups, lambda log: log.schedulers)
+        nameless = {number for number, log in enumerate(logs) if not log.schedulers}
+        _join_overlapping(logs, groups, lambda log: log.workers, only=nameless)
         _join_overlapping(logs, groups, lambda log: (_ROTATED.sub("", log.url),), only=nameless)
     members = {id(group): group for group in groups}.values()
     runs = (_run([logs[number] for number in sorted(group)]) for group in members)
@@ -76,12 +72,10 @@ def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
     return [
         _Log(
             url,
-            PartIndex(
-                schedulers=tuple(sorted({name for each in parts for name in each.schedulers})),
-                workers=tuple(sorted({name for each in parts for name in each.workers})),
-                first_when=min((each.first_when for each in parts if each.first_when is not None), default=None),
-                last_when=max((each.last_when for each in parts if each.last_when is not None), default=None),
-            ),
+            frozenset(name for each in parts for name in each.schedulers),
+            frozenset(name for each in parts for name in each.workers),
+            min((each.first_when for each in parts if each.first_when is not None), default=-inf),
+            max((each.last_when for each in parts if each.last_when is not None), default=inf),
         )
         for url, parts in sorted(by_url.items())
     ]
@@ -126,6 +120,6 @@ def _join_overlapping(
 def _run(logs: Sequence[_Log]) -> Run:
     """Return the run of these logs. Its id does not change when later logs are added."""
     first = min(logs, key=lambda log: (log.first, log.url))
-    schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
+    schedulers = tuple(sorted({name for log in logs for name in log.schedulers}))
     id_ = hashlib.sha256(f"{first.url}\n{first.first}".encode()).hexdigest()[:12]
     return Run(id=id_, schedulers=schedulers, urls=tuple(log.url for log in logs))

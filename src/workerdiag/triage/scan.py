@@ -211,9 +211,8 @@ class TextSearch:
         self._last_two: list[Segment] = []
         self._ends = 0
         self._kept_ends = 0
-        #: Ranges in which all matches were kept, and ranges in which all ends were.
-        self._detailed: list[tuple[int, int]] = []
-        self._with_ends: list[tuple[int, int]] = []
+        #: Ranges in which all ends were kept, and whether all other matches were too.
+        self._kept: list[tuple[int, int, bool]] = []
         #: The byte after the last segment that was searched closely.
         self._looked_to = 0
 
@@ -260,28 +259,27 @@ class TextSearch:
         if not first.first:
             found += recognition.matches()
         text = evolve(first, end=self.end or first.end, data=b"")
-        self.outermost = outermost_of(
-            [
-                each
-                for each in _own_matches(found, text)
-                if not any(
-                    first <= (each.offset or 0) < end
-                    for first, end in (self._with_ends if each.role in END_ROLES else self._detailed)
-                )
-            ]
-        )
+        self.outermost = outermost_of([each for each in _own_matches(found, text) if not self._is_kept(each)])
+
+    def _is_kept(self, match: Match) -> bool:
+        is_end, at = match.role in END_ROLES, match.offset or 0
+        return any(first <= at < end and (is_end or is_detailed) for first, end, is_detailed in self._kept)
 
     def _chunks(self, segments: Iterable[Segment], work: SearchWork) -> Iterator[LogChunk]:
         """Yield the text without the overlap of segments. Search segments that have an end closely."""
         done: int | None = None
         for segment in segments:
             start = 0 if done is None else done - segment.base
-            for at in range(start, len(segment.data), MIB):
-                first_line = 1 if done is None and not at else None  # prevents repair
-                yield LogChunk(origin=self._url, data=segment.data[at : at + MIB], first_line=first_line)
+            yield from self._chunks_of(segment.data, start, has_line=done is None)
             done = segment.base + len(segment.data)
             self._last_two = [*self._last_two[-1:], segment]
             self._look_closely(work)
+
+    def _chunks_of(self, data: bytes, start: int, *, has_line: bool) -> Iterator[LogChunk]:
+        """Yield the data; if the first chunk *has_line*, the number of its first line, it is not repaired."""
+        for at in range(start, len(data), MIB):
+            first_line = 1 if has_line and at == start else None
+            yield LogChunk(origin=self._url, data=data[at : at + MIB], first_line=first_line)
 
     def _look_closely(self, work: SearchWork) -> None:
         """Keep all matches of the last two segments if a new end was found, or if ends can no longer be counted."""
@@ -297,31 +295,18 @@ class TextSearch:
     def _keep(self, segment: Segment, found: Sequence[Match]) -> None:
         """Keep all matches near ends, or only the ends, as far as there is room."""
         ends = [each for each in found if each.role in END_ROLES]
-        own = (segment.first, segment.end)
-        if len(self.near_ends) < _MAX_NEAR_ENDS:
-            self.near_ends += found
-            self._detailed.append(own)
-        elif self._kept_ends < _MAX_ENDS:
-            self.near_ends += ends
-            self.dropped_messages += len(found) - len(ends)
+        is_detailed = len(self.near_ends) < _MAX_NEAR_ENDS
+        self.dropped_messages += 0 if is_detailed else len(found) - len(ends)
+        if is_detailed or self._kept_ends < _MAX_ENDS:
+            self.near_ends += found if is_detailed else ends
+            self._kept_ends += len(ends)
+            self._kept.append((segment.first, segment.end, is_detailed))
         else:
-            self.dropped_messages += len(found) - len(ends)
             self.dropped_ends += len(ends)
-            return
-        self._kept_ends += len(ends)
-        self._with_ends.append(own)
 
     def _all_in(self, segment: Segment) -> list[Match]:
-        work = SearchWork(keeps_all=True)
-        chunks: Iterable[LogChunk] = (
-            LogChunk(
-                origin=self._url,
-                data=segment.data[at : at + MIB],
-                first_line=1 if not at and not segment.is_whole else None,  # prevents repair
-            )
-            for at in range(0, len(segment.data), MIB)
-        )
-        recognition, end = Recognition(), LastLine()
+        work, recognition, end = SearchWork(keeps_all=True), Recognition(), LastLine()
+        chunks = self._chunks_of(segment.data, 0, has_line=not segment.is_whole)
         found = list(self._matcher.matches(end.tee(recognition.tee(chunks)), None, work))
         if not segment.first:
             found += (*recognition.matches(), *(end.matches() if segment.is_whole else ()))

@@ -196,9 +196,9 @@ class FleetReport:
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, *, width: int = 80) -> str:
-        """Return the report for a terminal of *width* columns, at least 40."""
-        return render_fleet(self, width=width)
+    def to_text(self, *, width: int = 80, color: bool = False) -> str:
+        """Return it for a terminal of *width* columns, at least 40; with *color*, labels and titles are bold."""
+        return render_outline(fleet_outline(self), width=width, color=color)
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as plain values, with the key ``schema`` first."""
@@ -259,11 +259,6 @@ _PERIODS: Mapping[Period, timedelta] = {
     "week": timedelta(weeks=1),
 }
 _PACKAGES: Mapping[Package, str] = {"distributed": "distributed", "python": "Python"}
-
-
-def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -> str:
-    """Return the report as lines of at most *width* columns; with *color*, labels and titles are bold."""
-    return render_outline(fleet_outline(report), width=width, color=color)
 
 
 def fleet_schema() -> Schema:
