@@ -48,7 +48,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Undo `load_ipython_extension`."""
     explainer = shell.magics_manager.registry.pop(WorkerdiagMagics.__name__)
     shell.events.unregister(_EVENT, explainer.on_cell_run)
-    explainer.leave_work()
+    explainer.unwatch_work()
     shell.magics_manager.magics["line"].pop("explain")
 
 
@@ -63,20 +63,15 @@ class WorkerdiagMagics(Magics):
         self._pending: set[asyncio.Task[None]] = set()
         #: Arguments of `_update` for answers that arrived since the last cell.
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
-        #: Ends the look at work before it runs; None: there is none.
-        self._unwatch_work: Callable[[], None] | None = None
+        #: Ends the look at work before it runs, if there is one.
+        self.unwatch_work: Callable[[], None] = lambda: None
 
     def check_work(self) -> None:
         """Warn of work of any client that will not fit, before it runs."""
         from workerdiag.api.check import WorkNotes
         from workerdiag.recorder.internals import watch_graphs
 
-        self._unwatch_work = watch_graphs(WorkNotes().look)
-
-    def leave_work(self) -> None:
-        """Undo `check_work`."""
-        if self._unwatch_work is not None:
-            self._unwatch_work()
+        self.unwatch_work = watch_graphs(WorkNotes().look) or self.unwatch_work
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """Show the answer, or that there is none, under a cell that failed with an exception of Dask."""

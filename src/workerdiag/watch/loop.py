@@ -93,7 +93,7 @@ class WatchLoop:
 
     async def _round(self) -> None:
         if not self._is_resumed:
-            with self._noting("read the state"):
+            with self.noting("read the state"):
                 self._cursor = self.book.cursor()
                 if self.book.pending():
                     self._settling.arrived(self.clock())
@@ -110,7 +110,7 @@ class WatchLoop:
         if self._settling.due_at is not None:
             await self._judge_deaths(5.0)
         if self._is_ended:
-            with self._noting("end the cases"):
+            with self.noting("end the cases"):
                 self.book.end(self.clock())
             self.progress.changed(state="ended", problem="")
 
@@ -214,7 +214,7 @@ class WatchLoop:
 
     async def _read_journal(self, cursor: Cursor | None) -> str:
         """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
-        with self._noting("read the journal of the previous scheduler") as reading:
+        with self.noting("read the journal of the previous scheduler") as reading:
             stored = await asyncio.wait_for(self.feed.stored(cursor), 30.0)
             new_count = self.book.add(stored.deaths)
         if reading.problem is not None:
@@ -258,7 +258,7 @@ class WatchLoop:
             self._blindness.lost("judge", now, why)
 
     async def _stands_still(self, evidence: Sequence[Evidence], when: float) -> None:
-        with self._noting("judge a standstill"):
+        with self.noting("judge a standstill"):
             judge = partial(self.judge_standstill, evidence, when=when, timeout_s=_JUDGE_S)
             incident = await _judging(judge, _JUDGE_S)
             self.book.conclude([incident] if incident else [], (), self.clock())
@@ -270,10 +270,11 @@ class WatchLoop:
         problem = self._blindness.problem(now)
         if problem is not None:
             self.progress.changed(state="blind", problem=problem)
-        with self._noting("note the time"):
+        with self.noting("note the time"):
             self.book.pass_time(now, seen_at=self._seen_at, problem=problem)
 
-    def _noting(self, doing: str) -> guarded:
+    def noting(self, doing: str) -> guarded:
+        """Run a block; if it fails, the status says what could not be done."""
         return guarded(f"trying to {doing}", partial(self._failed, doing))
 
     def _failed(self, doing: str, problem: Exception) -> None:

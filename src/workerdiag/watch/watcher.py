@@ -16,7 +16,6 @@ from attrs import define, evolve, field
 
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
-from workerdiag.guard import guarded
 from workerdiag.incidents import judge, judge_standstill
 from workerdiag.watch.case import WatchedCase, WatchSettings
 from workerdiag.watch.casebook import Casebook, made_folder
@@ -169,7 +168,7 @@ class Watcher:
 
     def _run(self) -> None:
         try:
-            with guarded("trying to go on watching", self._note_end):
+            with self._loop.noting("go on watching"):
                 asyncio.run(self._run_rounds())
         finally:
             self._is_started.set()
@@ -181,28 +180,24 @@ class Watcher:
         self._is_started.set()
         await self._loop.run()
 
-    def _note_end(self, problem: Exception) -> None:
-        self._progress.note("go on watching", problem, self._clock())
-
     def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
         if self._is_elsewhere:
             return
-        with self._closing:
-            if not self._is_closed:
-                self._end(Deadline.after(timeout_s), is_worked_on=is_worked_on)
         atexit.unregister(self.close)
-
-    def _end(self, deadline: Deadline, *, is_worked_on: bool) -> None:
-        if self._event_loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended already
-                self._event_loop.call_soon_threadsafe(self._loop.stop)
-        self._is_finished.wait(deadline.share(0.7).left_s)  # the rest is for deliveries
-        self._is_closed = True
-        self._inbox.close(is_worked_on=is_worked_on)
-        self._outbox.close(deadline.left_s)
-        with contextlib.suppress(WorkerdiagError):  # the state is broken
-            self._store.close()
-        self._progress.changed(state="closed", problem="")
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            deadline = Deadline.after(timeout_s)
+            if self._event_loop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended already
+                    self._event_loop.call_soon_threadsafe(self._loop.stop)
+            self._is_finished.wait(deadline.share(0.7).left_s)  # the rest is for deliveries
+            self._inbox.close(is_worked_on=is_worked_on)
+            self._outbox.close(deadline.left_s)
+            with contextlib.suppress(WorkerdiagError):  # the state is broken
+                self._store.close()
+            self._progress.changed(state="closed", problem="")
 
 
 def watch(

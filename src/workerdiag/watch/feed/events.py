@@ -125,10 +125,10 @@ def removed_worker(
 class EventReader:
     """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones."""
 
-    def __init__(self, client: Connection) -> None:
-        self._client = client
-        self.perishable = PerishableEvidence(client)
-        self._plain = PlainEvents(client)
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.perishable = PerishableEvidence(connection)
+        self._plain = PlainEvents(connection)
         #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
 
@@ -163,23 +163,23 @@ class EventReader:
             return await asking, None
         at, id_ = reply["position"], reply["scheduler_id"]
         request = LookRequest(since=at, scheduler_id=id_, wait_s=LISTEN_S, most=0, lookback_s=None)
-        ask: Method = getattr(self._client.scheduler, LOOK)
+        ask: Method = getattr(self.connection.scheduler, LOOK)
         return await with_farewell(asking, ask(wanted=request))
 
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
         if self._can_look is None:
             self._can_look = await self._is_look_installed()
         if self._can_look:
-            ask: Method = getattr(self._client.scheduler, LOOK)
+            ask: Method = getattr(self.connection.scheduler, LOOK)
             reply: LookReply = await ask(wanted=self._request(after, _COUNTED, wait_s))
             return _COUNTED, reply
         return _TIMED, await self._plain.ask(self._request(after, _TIMED, wait_s))
 
     async def _is_look_installed(self) -> bool:
-        if not await self._client.has_same_python():
+        if not await self.connection.has_same_python():
             return False
         try:
-            await self._client.run_on_scheduler(look_installer(), LOOK)
+            await self.connection.run_on_scheduler(look_installer(), LOOK)
         except Exception as problem:
             if not is_disallowed(problem):
                 raise
@@ -187,10 +187,11 @@ class EventReader:
         return True
 
     def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
-        counts, _, scheduler_id = after.epoch.partition(" ") if after is not None else ("", "", "")
-        is_usable = after is not None and counts == kind
+        cursor = after or Cursor(epoch="")
+        counts, _, scheduler_id = cursor.epoch.partition(" ")
+        is_usable = counts == kind
         return LookRequest(
-            since=after.position if after is not None and is_usable else 0,
+            since=cursor.position if is_usable else 0,
             scheduler_id=scheduler_id if is_usable else "",
             wait_s=wait_s,
             most=_MOST,

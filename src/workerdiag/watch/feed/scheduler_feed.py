@@ -60,7 +60,6 @@ class SchedulerFeed:
     def __init__(self, target: object, *, name: str | None = None) -> None:
         self._target = read_target(target, name)
         self._standstill = StandstillWatch()
-        self._connection: Connection | None = None
         self._events: EventReader | None = None
         self._peer = PeerCheck()
         #: Whether the recorder is asked; and whether there is one of an unknown version.
@@ -81,19 +80,19 @@ class SchedulerFeed:
         Without a cursor it returns at once. Raises SchedulerUnreachableError if the scheduler does not answer, and
         ClusterEndedError if it or the cluster object says that the cluster was closed on purpose.
         """
-        if self._connection is None and self._target.is_closed:
+        if self._events is None and self._target.is_closed:
             raise ClusterEndedError(self._target.last_address or self.cluster)
         address = await self._target.address()
         wait_s = 0.0 if after is None else max(0.0, wait_s)
         if (due_in_s := self._standstill.due_in_s) is not None:
             wait_s = min(wait_s, due_in_s)
         with guarded("asking the scheduler for deaths") as asking:
-            connection, events = await self._connect(address)
-            await self._peer.check_again(connection)
-            look = await self._look(connection, events, after, wait_s=wait_s)
-            standstill = await self._standstill.evidence(look.figures, connection, now=look.now)
+            events = await self._connect(address)
+            await self._peer.check_again(events.connection)
+            look = await self._look(events, after, wait_s=wait_s)
+            standstill = await self._standstill.evidence(look.figures, events.connection, now=look.now)
         if asking.problem is not None:
-            told = await self._peer.explain(self._connection, asking.problem)
+            told = await self._peer.explain(self._events.connection if self._events else None, asking.problem)
             await self.close()
             self._raise_if_ended(address)
             raise SchedulerUnreachableError(address, told)
@@ -119,22 +118,20 @@ class SchedulerFeed:
 
     async def close(self) -> None:
         """Close the connection; the next question connects again."""
-        connection, self._connection, self._events = self._connection, None, None
+        events, self._events = self._events, None
         self._is_recorded = self._is_unknown_recorder = False
-        if connection is not None:
-            await connection.close()
+        if events is not None:
+            await events.connection.close()
 
-    async def _connect(self, address: str) -> tuple[Connection, EventReader]:
-        if self._connection is not None and self._connection.address != address:
+    async def _connect(self, address: str) -> EventReader:
+        if self._events is not None and self._events.connection.address != address:
             await self.close()
-        if self._connection is None or self._events is None:
-            self._connection = Connection(address, self._target.connection_args, self._target.cluster)
-            self._events = EventReader(self._connection)
-        return self._connection, self._events
+        if self._events is None:
+            connection = Connection(address, self._target.connection_args, self._target.cluster)
+            self._events = EventReader(connection)
+        return self._events
 
-    async def _look(
-        self, connection: Connection, events: EventReader, after: Cursor | None, *, wait_s: float
-    ) -> FeedBatch:
+    async def _look(self, events: EventReader, after: Cursor | None, *, wait_s: float) -> FeedBatch:
         """Ask the recorder, or read the events if there is none; it may come and go."""
         was_recorded = self._is_recorded
         if not self._is_recorded:
@@ -144,16 +141,16 @@ class SchedulerFeed:
                 return look
         wait_s = 0.0 if events.perishable.is_behind else wait_s
         try:
-            look = await look_at_recorder(connection, after, wait_s=wait_s)
+            look = await look_at_recorder(events.connection, after, wait_s=wait_s)
         except NoRecorderError:
             self._is_recorded, self._is_unknown_recorder = False, not was_recorded
-            return await self._look(connection, events, after, wait_s=0.0)
+            return await self._look(events, after, wait_s=0.0)
         self._is_recorded = True
         unreported = [each for each in look.deaths if each.id in look.unreported]
         reported = {each.id: each for each in look.deaths if each.id not in look.unreported}
         if not unreported and not events.perishable.is_behind:
             return look
-        asking, ask = events.perishable.ask(unreported), connection.scheduler.workerdiag_watch
+        asking, ask = events.perishable.ask(unreported), events.connection.scheduler.workerdiag_watch
         listening = ask(since=sys.maxsize, epoch=look.cursor.epoch, wait_s=LISTEN_S)
         asked, farewell = await with_farewell(asking, listening)
         told = {each.id: each for each in asked}
@@ -254,12 +251,13 @@ class NoRecorderError(Exception):
 
 async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float) -> FeedBatch:
     """Return the deaths after a cursor, or of the last `RECENT_S` seconds; raises NoRecorderError, TimeoutError."""
+    cursor, lookback_s = after or Cursor(epoch=""), RECENT_S if after is None else None
     ask = partial(
         client.scheduler.workerdiag_watch,
-        since=after.position if after is not None else 0,
-        epoch=after.epoch if after is not None else "",
+        since=cursor.position,
+        epoch=cursor.epoch,
         wait_s=wait_s,
-        lookback_s=RECENT_S if after is None else None,
+        lookback_s=lookback_s,
     )
     try:
         reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
@@ -271,13 +269,12 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         raise NoRecorderError  # a server without this handler answers nothing
     dropped: list[str] = []
     answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
-    is_known = after is not None and after.epoch == answer.epoch
     return FeedBatch(
         cursor=Cursor(epoch=answer.epoch, position=answer.position),
         now=answer.now,
         deaths=watched_deaths(answer.deaths),
         unreported=frozenset(each.id for each in answer.deaths if each.report is None),
-        missed_count=answer.missed_count if is_known else 0,
+        missed_count=answer.missed_count if cursor.epoch == answer.epoch else 0,
         figures=answer.figures,
         closing_reason=answer.closing_reason,
         journal=answer.journal,
