@@ -294,7 +294,6 @@ def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 #: Seconds that the process may judge, and seconds after which it is killed: with its low priority it waits
 #: for all others on a busy machine.
 BUDGET_S, KILL_S = 60.0, 300.0
-_MAX_REPORT_BYTES = 4 * 2**20
 
 
 class JudgingError(Exception):
@@ -368,7 +367,6 @@ def conclude(deaths: Sequence[RecordedDeath]) -> Judgement:
     cases = []
     for incident in judge(watched_deaths(deaths), timeout_s=BUDGET_S):
         diagnosis, top = incident.diagnosis, incident.diagnosis.top
-        html = diagnosis.to_html().encode()
         case = ShownCase(
             id=incident.key,
             title=title_of(diagnosis),
@@ -378,7 +376,7 @@ def conclude(deaths: Sequence[RecordedDeath]) -> Judgement:
             is_likely=is_likely(diagnosis),
             blame=diagnosis.blame.verdict,
             victims=tuple(victims[each.id] for each in incident.deaths),
-            report=base64.b64encode(zlib.compress(html)).decode() if len(html) <= _MAX_REPORT_BYTES else "",
+            report=base64.b64encode(zlib.compress(diagnosis.to_html().encode())).decode(),
         )
         cases.append(case)
     book = DEFAULT_RULEBOOK.within(Deadline.after(BUDGET_S))[0]
