@@ -175,7 +175,7 @@ def test_a_scheduler_that_starts_again_at_its_address_is_followed(lab, recorder)
         scheduler.ended()
         with pytest.raises(SchedulerUnreachableError):
             follower.follow()
-        stored = follower.run(follower.feed.stored(before.cursor)).deaths
+        stored = follower.run(follower.feed.stored(before.cursor))[0]
         assert len(stored) == int(recorder)
         lab.scheduler(**environment)
         lab.worker(name="again", nanny=False)

@@ -110,7 +110,7 @@ class EndlessFeed:
         return FeedBatch(cursor=cursor, now=time.time(), deaths=deaths)
 
     async def stored(self, _):
-        return ()
+        return (), 0
 
     async def close(self):
         pass

@@ -11,7 +11,7 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.incidents import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed.events import Cursor, FeedBatch, StoredDeaths
+from workerdiag.watch.feed.events import Cursor, FeedBatch
 
 #: Begin of every simulation, in seconds since the epoch.
 NOON = 1_764_000_000.0
@@ -87,10 +87,10 @@ class SimulatedFeed:
             standstill=self.standstill_evidence if stands else (),
         )
 
-    async def stored(self, after: Cursor | None) -> StoredDeaths:
+    async def stored(self, after: Cursor | None) -> tuple[Sequence[WatchedDeath], int]:
         del after
         deaths = tuple(each for each in self.written if each.when <= self.now())
-        return StoredDeaths(deaths=deaths, missed_count=self.unread_count)
+        return deaths, self.unread_count
 
     async def close(self) -> None:
         self.is_closed = True

@@ -215,14 +215,14 @@ class WatchLoop:
     async def _read_journal(self, cursor: Cursor | None) -> str:
         """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
         with self.noting("read the journal of the previous scheduler") as reading:
-            stored = await asyncio.wait_for(self.feed.stored(cursor), 30.0)
-            new_count = self.book.add(stored.deaths)
+            deaths, missed_count = await asyncio.wait_for(self.feed.stored(cursor), 30.0)
+            new_count = self.book.add(deaths)
         if reading.problem is not None:
             return describe_error(reading.problem)
         if new_count:
             self._settling.arrived(self.clock())
-        if stored.missed_count:
-            more = f"the journal of the previous scheduler has {pluralize(stored.missed_count, 'more death')}"
+        if missed_count:
+            more = f"the journal of the previous scheduler has {pluralize(missed_count, 'more death')}"
             self._blindness.missed(self.clock(), f"{more} than can be read")
         return ""
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
 from workerdiag.watch.feed import scheduler_feed
-from workerdiag.watch.feed.events import Cursor, FeedBatch, StoredDeaths
+from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.feed.scheduler_feed import SchedulerFeed, read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -26,7 +26,7 @@ def stored(journal, after=CURSOR):
     """The deaths that a feed reads of a scheduler which it never saw, whose successor names the journal."""
     feed = SchedulerFeed("tcp://10.0.0.1:8786")
     feed._note_word(FeedBatch(cursor=Cursor(epoch="of its successor"), now=NOW, journal=str(journal)))
-    return asyncio.run(feed.stored(after)).deaths
+    return asyncio.run(feed.stored(after))[0]
 
 
 def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
@@ -75,7 +75,7 @@ def test_only_deaths_of_late_are_told(tmp_path):
     )
     assert len(stored(file, None)) == 1
     assert len(stored(file)) == 2
-    assert len(read_journal(str(file), since=NOW - 7200, lookback_s=0.0).deaths) == 2
+    assert len(read_journal(str(file), since=NOW - 7200, lookback_s=0.0)[0]) == 2
 
 
 def many_deaths(file, count):
@@ -96,14 +96,14 @@ def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
     """The newest are told; of the others, those that are recent count."""
     monkeypatch.setattr(scheduler_feed, "_MAX_MESSAGES", 20)
     many_deaths(tmp_path / "deaths.jsonl", 30)
-    found = read_journal(str(tmp_path / "deaths.jsonl"), since=NOW + 0.055, lookback_s=0.0)
-    assert [each.identity.worker for each in found.deaths] == [worker_address(each) for each in range(21, 31)]
-    assert found.missed_count == 15
+    deaths, missed_count = read_journal(str(tmp_path / "deaths.jsonl"), since=NOW + 0.055, lookback_s=0.0)
+    assert [each.identity.worker for each in deaths] == [worker_address(each) for each in range(21, 31)]
+    assert missed_count == 15
 
 
 def test_without_a_journal_nothing_is_stored():
     """That is no error."""
-    assert asyncio.run(SchedulerFeed("tcp://10.0.0.1:8786").stored(CURSOR)) == StoredDeaths()
+    assert asyncio.run(SchedulerFeed("tcp://10.0.0.1:8786").stored(CURSOR)) == ((), 0)
 
 
 def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path):

@@ -11,7 +11,7 @@ from support.death_records import NOW, nanny_report, scheduler_record, worker_ad
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.watch.feed import scheduler_feed
-from workerdiag.watch.feed.events import Cursor, PerishableEvidence, StoredDeaths
+from workerdiag.watch.feed.events import Cursor, PerishableEvidence
 from workerdiag.watch.feed.scheduler_feed import SchedulerFeed
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
@@ -67,7 +67,7 @@ def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(sched
     schedulers[ADDRESS] = SimulatedScheduler(id_="Scheduler-2")
     monkeypatch.setattr("time.time", lambda: NOW + 110)
     assert polled(feed, before).cursor.epoch != before.epoch
-    assert workers(asyncio.run(feed.stored(before)).deaths) == [worker_address(1)]
+    assert workers(asyncio.run(feed.stored(before))[0]) == [worker_address(1)]
 
 
 def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path):
@@ -78,7 +78,7 @@ def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path
     schedulers[ADDRESS].install()
     schedulers[ADDRESS].watch._journal = str(tmp_path / "out-of-reach.jsonl")
     assert polled(feed, before).cursor.epoch != before.epoch
-    assert asyncio.run(feed.stored(before)) == StoredDeaths()
+    assert asyncio.run(feed.stored(before)) == ((), 0)
 
 
 def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):

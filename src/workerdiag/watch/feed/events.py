@@ -61,16 +61,6 @@ class FeedBatch:
     journal: str | None = None
 
 
-@frozen(kw_only=True)
-class StoredDeaths:
-    """The journal of a scheduler that is gone."""
-
-    #: Oldest first.
-    deaths: tuple[WatchedDeath, ...] = ()
-    #: Number of further deaths, too many to read; some may be known.
-    missed_count: int = 0
-
-
 #: A closing scheduler answers all questions, and then closes all connections; the answer may arrive later.
 _GRACE_S = 0.05
 #: Longest wait for a farewell, in seconds: the question lasts this long even if its asker is gone.

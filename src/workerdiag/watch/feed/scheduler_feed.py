@@ -12,7 +12,7 @@ import asyncio
 import heapq
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from workerdiag.errors import (
     utf8_safe,
 )
 from workerdiag.guard import guarded
-from workerdiag.incidents import watched_deaths
+from workerdiag.incidents import WatchedDeath, watched_deaths
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
@@ -38,7 +38,7 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.recorder.records import RecordParser
 from workerdiag.watch.feed.connection import LATE_S, Connection, read_target
-from workerdiag.watch.feed.events import LISTEN_S, Cursor, EventReader, FeedBatch, StoredDeaths, with_farewell
+from workerdiag.watch.feed.events import LISTEN_S, Cursor, EventReader, FeedBatch, with_farewell
 from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.plain import from_plain
@@ -101,13 +101,13 @@ class SchedulerFeed:
         self._check_open(look, address)
         return evolve(look, standstill=standstill)
 
-    async def stored(self, after: Cursor | None) -> StoredDeaths:
-        """Return the deaths, some known, in the journal of a scheduler that is gone, if any. Raises OSError."""
+    async def stored(self, after: Cursor | None) -> tuple[Sequence[WatchedDeath], int]:
+        """Return what `read_journal` does, of the journal of a scheduler that is gone, if any. Raises OSError."""
         last = self._last_words.get(after.epoch) if after is not None else None
         said = [last] if last is not None else reversed(self._last_words.values())
         journal = next((each.journal for each in said if each.journal), None)
         if journal is None:
-            return StoredDeaths()
+            return (), 0
         since = None if last is None else last.now - 60.0
         lookback_s = RECENT_S if after is None else 24 * 3600.0  # the watcher was restarted
         read = partial(read_journal, journal, since=since, lookback_s=lookback_s)
@@ -173,8 +173,6 @@ class SchedulerFeed:
         before = self._last_words.pop(look.cursor.epoch, None)
         journal = look.journal or (before.journal if before is not None else None)
         self._last_words[look.cursor.epoch] = evolve(look, deaths=(), journal=journal)
-        if len(self._last_words) > 100:
-            del self._last_words[next(iter(self._last_words))]
 
     def _raise_if_ended(self, address: str) -> None:
         if self._ended_address == address or self._target.is_closed:
@@ -183,13 +181,11 @@ class SchedulerFeed:
 
 #: Number of the newest messages to keep while reading all: some 6 MB, and seconds to compare them.
 _MAX_MESSAGES = 4000
-#: Number of dead workers with a known time, for counting those that are not kept.
-_MAX_COUNTED = 100_000
 #: Address and pid: successive workers of a nanny may have the same address.
 _Worker = tuple[str | None, int | None]
 
 
-def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
+def read_journal(target: str, *, since: float | None, lookback_s: float) -> tuple[Sequence[WatchedDeath], int]:
     """Return the newest deaths in a journal (``workerdiag.recorder.append-to``), and the number of further ones.
 
     Deaths count from *since*, in seconds since the epoch, or from *lookback_s* seconds before the last death.
@@ -203,14 +199,13 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
     deaths = merge_messages(sorted((each for each in messages if _time(each) >= first), key=_time))
     wanted = {worker for worker, when in counted.items() if when >= first}
     missed = wanted - {(each.worker_address, each.pid) for each in messages}
-    return StoredDeaths(deaths=watched_deaths(deaths), missed_count=len(missed))
+    return watched_deaths(deaths), len(missed)
 
 
 def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
     for each in messages:
         worker = each.worker_address, each.pid
-        if len(counted) < _MAX_COUNTED:
-            counted[worker] = max(_time(each), counted.get(worker, 0.0))
+        counted[worker] = max(_time(each), counted.get(worker, 0.0))
         yield each
 
 
