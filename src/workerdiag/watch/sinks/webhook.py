@@ -15,6 +15,7 @@ from urllib.parse import quote
 from attrs import asdict, field, frozen
 
 from workerdiag.errors import utf8_safe
+from workerdiag.rendering.wording import map_texts
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     TIMEOUT_S,
@@ -131,28 +132,15 @@ def notice_json(notice: WatchedCase) -> Mapping[str, object]:
     """The fields of a notice as plain values, without its diagnosis and what only the watcher needs."""
     fields = asdict(notice, filter=lambda each, _: each.name not in _INTERNAL)
     fields |= {"hosts": sorted(notice.hosts), "unexplained_count": notice.unexplained_count}
-    return {name: _plain(value) for name, value in fields.items()}
-
-
-def _plain(value: object) -> object:
-    match value:
-        case str():
-            return utf8_safe(value)
-        case float():
-            return value if isfinite(value) else None
-        case tuple() | list():
-            return [_plain(each) for each in value]
-        case Mapping():
-            return {utf8_safe(str(key)): _plain(each) for key, each in value.items()}
-        case _:
-            return value
+    finite = (None if isinstance(each, float) and not isfinite(each) else each for each in fields.values())
+    return map_texts(utf8_safe, dict(zip(fields, finite, strict=True)))
 
 
 def _diagnosis(notice: WatchedCase) -> object:
     if not notice.diagnosis_json or len(notice.diagnosis_json) > _MAX_DIAGNOSIS_CHARS:
         return None
     try:
-        return _plain(json.loads(notice.diagnosis_json))
+        return map_texts(utf8_safe, json.loads(notice.diagnosis_json))
     except (ValueError, RecursionError):
         return None
 
