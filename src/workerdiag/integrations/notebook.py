@@ -41,7 +41,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     shell.register_magics(explainer)
     shell.events.register(_EVENT, explainer.on_cell_run)
     if setting("auto.check") == "warn":
-        explainer.check_work()
+        from workerdiag.api.check import WorkNotes
+        from workerdiag.recorder.internals import watch_graphs
+
+        explainer.unwatch_work = watch_graphs(WorkNotes().look) or explainer.unwatch_work
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -65,13 +68,6 @@ class WorkerdiagMagics(Magics):
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
         #: Ends the look at work before it runs, if there is one.
         self.unwatch_work: Callable[[], None] = lambda: None
-
-    def check_work(self) -> None:
-        """Warn of work of any client that will not fit, before it runs."""
-        from workerdiag.api.check import WorkNotes
-        from workerdiag.recorder.internals import watch_graphs
-
-        self.unwatch_work = watch_graphs(WorkNotes().look) or self.unwatch_work
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """Show the answer, or that there is none, under a cell that failed with an exception of Dask."""
