@@ -241,7 +241,7 @@ class WatchLoop:
     async def _judge_deaths(self, timeout_s: float) -> None:
         """Judge all waiting deaths. If that fails, they keep waiting."""
         self._settling.judged()
-        with guarded("judging deaths") as judging:
+        with self.noting("judge deaths") as judging:
             deaths = self.book.to_judge()
             incidents = await _judging(partial(self.judge, deaths, timeout_s=timeout_s), timeout_s)
             self.book.conclude(incidents, deaths, self.clock())
@@ -252,7 +252,6 @@ class WatchLoop:
         now = self.clock()
         self._failures += 1
         self._settling.arrived(now)
-        self._failed("judge deaths", judging.problem)
         if self._failures >= 3:
             why = f"deaths could not be judged: {describe_error(judging.problem)}"
             self._blindness.lost("judge", now, why)

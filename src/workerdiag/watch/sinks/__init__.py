@@ -29,9 +29,6 @@ SHIPPED = (
     SinkKind("notify", "URL", "Send through Apprise: workerdiag[notify].", "apprise_url"),
 )
 
-#: Before the name of a variable that holds the value: ``env:HOOK_URL`` keeps a token out of ``ps``.
-_FROM_ENVIRONMENT = "env:"
-
 
 def sinks_of(options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ) -> tuple[Sink, ...]:
     """Return a sink for each value of each option, ``{"slack": ["#dask"]}``; the *environment* has secrets."""
@@ -41,7 +38,7 @@ def sinks_of(options: Mapping[str, Iterable[str]], environment: Mapping[str, str
 def _sink_of(kind: SinkKind, value: str, environment: Mapping[str, str]) -> Sink:
     from workerdiag.watch.sinks.base import environment_variable
 
-    if value.startswith(_FROM_ENVIRONMENT):
-        value = environment_variable(kind.name, environment, value.removeprefix(_FROM_ENVIRONMENT))
+    if value.startswith("env:"):  # ``env:HOOK_URL`` keeps a token out of ``ps``
+        value = environment_variable(kind.name, environment, value.removeprefix("env:"))
     sink: Sink = import_module(f"workerdiag.watch.sinks.{kind.module}").from_option(value, environment)
     return sink
