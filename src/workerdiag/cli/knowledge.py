@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -50,23 +50,17 @@ def list_causes(knowledge: tuple[str, ...]) -> None:
 
     A line for each cause: id, revision, title. A line for each pack: what it has, or why it is left out.
     """
+    from workerdiag.rulebook.load import installed_packs
+
     book = load_checked_rulebook(knowledge)
     id_columns = max((len(each.id) for each in book.causes), default=0)
     for each in sorted(book.causes, key=lambda cause: cause.id):
         status = "" if each.status == "stable" else f" ({each.status})"
         click.echo(printable(f"{each.id:<{id_columns}}  {each.revision:>2}  {one_line(each.title)}{status}"))
-    for line in _pack_lines():
-        click.echo(printable(line))
-
-
-def _pack_lines() -> Iterator[str]:
-    from workerdiag.rulebook.load import installed_packs
-
     for pack in installed_packs(Deadline.after(10.0)):
-        if pack.book is not None:
-            causes = pluralize(len(pack.book.causes), "cause")
-            yield f"pack {pack.name}: {causes}, {pluralize(len(pack.book.landmarks), 'landmark')}"
-        yield from map(one_line, pack.notes)
+        counts = (f"pack {pack.name}: {_rule_counts(pack.book)}",) if pack.book is not None else ()
+        for line in (*counts, *map(one_line, pack.notes)):
+            click.echo(printable(line))
 
 
 @command(

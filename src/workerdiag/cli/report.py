@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -68,31 +68,27 @@ def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -
     from workerdiag.rendering.bug_report import ReportExtras
 
     logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
+    unconfigured = "The configuration: the process that saved the bundle had not used distributed"
     return ReportExtras(
         again=again,
         moments=timeline(findings, bundle.kept_evidence.items),
         versions={**remote_versions(bundle.kept_evidence.items), **bundle.versions},
         configuration={**remote_configuration(bundle.kept_evidence.items), **bundle.configuration},
         logs=tuple((each.origin, each.read_bytes, sum(len(part.data) for part in each.parts)) for each in logs),
-        missing=tuple(_missing_parts(bundle)),
-        origin=tuple(_origin_lines(bundle)),
+        missing=(
+            *bundle.kept_evidence.left_out,
+            *(f"{gap.source}: {gap.detail}" for gap in bundle.gaps),
+            *([] if bundle.configuration else [unconfigured]),
+        ),
+        origin=_origin_lines(bundle.manifest),
     )
 
 
-def _missing_parts(bundle: Bundle) -> Iterator[str]:
-    yield from bundle.kept_evidence.left_out
-    for gap in bundle.gaps:
-        yield f"{gap.source}: {gap.detail}"
-    if not bundle.configuration:
-        yield "The configuration: the process that saved the bundle had not used distributed"
-
-
-def _origin_lines(bundle: Bundle) -> Iterator[str]:
-    manifest = bundle.manifest
-    yield f"saved {manifest.get('saved_at', 'at an unknown time')} by workerdiag {manifest.get('workerdiag')}"
+def _origin_lines(manifest: Mapping[str, object]) -> tuple[str, str]:
+    saved = f"saved {manifest.get('saved_at', 'at an unknown time')} by workerdiag {manifest.get('workerdiag')}"
     hidden = manifest.get("hidden")
     names = ", ".join(map(str, hidden)) if isinstance(hidden, list) else ""
-    yield f"hidden: {names}" if names else "nothing was hidden"
+    return saved, f"hidden: {names}" if names else "nothing was hidden"
 
 
 @command("workerdiag replay kit.zip --trust", "workerdiag replay kit.zip --trust --limit 500MB")
