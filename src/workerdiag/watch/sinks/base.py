@@ -72,9 +72,7 @@ class SinkSetupError(WorkerdiagError):
     problem: str
     #: What to do about it.
     remedy: str
-
-    def __str__(self) -> str:
-        return f"cannot use the {self.sink} sink: {self.problem} ({self.remedy})"
+    _sentence = "cannot use the {sink} sink: {problem}"
 
 
 def _delay_s(given: object) -> float | None:
@@ -97,9 +95,7 @@ class DeliveryError(WorkerdiagError):
     #: Seconds after which the receiver wants to be tried again (``Retry-After``). Text that is no number
     #: counts as not given.
     retry_after_s: float | None = field(default=None, converter=_delay_s)
-
-    def __str__(self) -> str:
-        return self.problem
+    _sentence = "{problem}"
 
 
 #: Seconds that one delivery may take, from the look-up of the host to the end of the answer.
