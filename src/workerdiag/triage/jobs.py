@@ -300,11 +300,10 @@ def _results_in(printed: bytes) -> list[object]:
     """Return the results that a process wrote completely."""
     stream = io.BytesIO(printed)
     results: list[object] = []
-    while True:
-        try:
+    with suppress(EOFError, pickle.UnpicklingError):  # it died while writing
+        while True:
             results.append(pickle.load(stream))  # noqa: S301  our own process wrote it
-        except (EOFError, pickle.UnpicklingError):  # it died while writing
-            return results
+    return results
 
 
 def serve() -> None:

@@ -213,7 +213,6 @@ class DeathBook:
         self._json = None
 
     def _remove(self, death_ids: AbstractSet[str | None]) -> None:
-        """Remove deaths from their cases."""
         for id_, count in Counter(case_id for each, case_id in self._case_of.items() if each in death_ids).items():
             if (case := self._cases.get(id_)) is not None:
                 others = tuple(each for each in case.victims if death_ids.isdisjoint((each.id, each.report_id)))
@@ -235,10 +234,8 @@ def read_deaths(lines: Iterable[bytes]) -> list[RecordedDeath]:
     """Return the deaths in lines of JSON, without those that cannot be read."""
     deaths = []
     for line in lines:
-        try:
+        with contextlib.suppress(ValueError):
             deaths.append(from_plain(RecordedDeath, json.loads(line), []))
-        except ValueError:
-            continue
     return deaths
 
 
