@@ -55,6 +55,10 @@ def _hits_at(offsets: Iterable[int]) -> LiteralHits:
     return LiteralHits(list(offsets), literal_count=1, searched_bytes=0)
 
 
+def _window(data: bytes) -> LogWindow:
+    return LogWindow(data, 0, SearchWork())
+
+
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
@@ -62,14 +66,14 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
     """Of whatever dates, loggers, line ends and neighbours: the text, its header and its bounds are the same."""
     data = "".join(line + end for line, end in lines).encode()
     hits = _hits_at(at for at, char in enumerate(data) if char != ord("x"))
-    block = LogWindow(data, 0, SearchWork())
-    for spot in find_candidates(data, 0, hits, lambda *_: ("Killed",)):
+    block = _window(data)
+    for spot in find_candidates(block, 0, hits, lambda *_: ("Killed",)):
         if spot.message is not None:
             record = block.record_at(spot.at)
             assert record.text.encode() == spot.message
-            assert record.header is not None
-            assert spot.line is None or block.record_of_line(*spot.line) is record
-            assert spot.line is not None or len(record.lines) > 1
+            assert (spot.start is None) is (record.header is None)
+            assert spot.line_end is None or block.record_of_line(spot.start, spot.line_end) is record
+            assert spot.line_end is not None or spot.start is None or len(record.lines) > 1
 
 
 def test_most_lines_of_distributed_are_known_by_their_bytes():
@@ -77,9 +81,9 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
     line = b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     data = line * 3 + b"2026-05-04 11:22:33"
     [one, two, last] = find_candidates(
-        data, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
+        _window(data), 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
     )
-    [end] = find_candidates(line, 0, _hits_at([80]), lambda *_: ("x",))
+    [end] = find_candidates(_window(line), 0, _hits_at([80]), lambda *_: ("x",))
 
     assert one.message == two.message == end.message == parse_line(line.rstrip()).message.encode()
     assert last.message is None  # who knows what follows
@@ -95,6 +99,16 @@ def test_only_messages_that_stay_are_put_together():
 
     assert len([each for each in found if each.owner == "nanny.killed-by-signal"]) == 2 * END_REPORTS_PER_END
     assert done.line_bytes < 3 * END_REPORTS_PER_END * len(line)
+
+
+def test_text_without_headers_is_searched_as_it_stands():
+    """Of a hundred thousand tiny lines with a literal in each, few are taken apart once there is plenty of the sign."""
+    data = b"".join(b"Killed %d\n" % number for number in range(100_000))
+    done = SearchWork()
+    list(Matcher(load_rulebook()).matches([LogChunk(origin="a.log", data=data)], work=done))
+
+    assert done.line_bytes < len(data) / 4
+    assert done.runs < 10_000
 
 
 @pytest.mark.slow
@@ -127,6 +141,6 @@ def test_a_line_without_an_end_is_read_once(monkeypatch):
             read_bytes.append(end - start)
 
     monkeypatch.setattr(candidates, "_MESSAGE", Counting())
-    found = list(find_candidates(line, 0, hits, lambda *_: ("Killed",)))
-    assert [(each.at, each.message) for each in found] == [(at, None) for at, _ in hits]
+    found = list(find_candidates(_window(line), 0, hits, lambda *_: ("Killed",)))
+    assert [(each.at, each.message) for each in found] == [(at, None) for at in hits.packed]
     assert sum(read_bytes) < 10_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve
@@ -29,7 +29,7 @@ _DATE = (
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
 #: Bytes of the next line to read. A header with a longer logger name needs a closer look.
-HEADER_BYTES = 300
+_HEADER_BYTES = 300
 #: Text that needs no decoding: ASCII without HTML entities.
 _PLAIN = rb"[ -%'-~\t]*"
 #: Lines that continue the report of a failed task (distributed: worker.py) or a traceback.
@@ -55,18 +55,17 @@ class Candidate:
     at: int
     #: Patterns to try there.
     texts: tuple[str, ...]
-    #: The literal hits that it covers, packed as in `LiteralHits`.
-    hits: Sequence[int] = ()
-    #: Where the lines of the message begin and end in the block, if known.
-    bounds: tuple[int, int] | None = None
-    #: Where the message begins and ends, if it is known to be one line.
-    line: tuple[int, int] | None = None
-    #: The text of the message, if its bytes identify it.
-    message: bytes | None = None
+    #: The text of the message, if its bytes identify it, and where it begins if it has a header.
+    message: bytes | None
+    start: int | None
+    #: Where it ends, if it is known to be one line.
+    line_end: int | None
 
     def record_in(self, block: LogWindow) -> LogRecord:
         """Return the message at this place."""
-        return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
+        if self.start is None or self.line_end is None:
+            return block.record_at(self.at)
+        return block.record_of_line(self.start, self.line_end)
 
     def narrow(self, table: PatternTable, work: SearchWork) -> tuple[str, ...]:
         """Return the patterns to try. If the text is known, those that do not match are left out."""
@@ -77,29 +76,34 @@ class Candidate:
 
 
 def find_candidates(
-    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
+    window: LogWindow,
+    begin: int,
+    hits: LiteralHits,
+    texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]],
 ) -> Iterator[Candidate]:
     """Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
 
-    The hits count from *begin* in the block. *texts_of* returns the patterns to try for a set of literals, in a
+    The hits count from *begin* in the *window*. *texts_of* returns the patterns to try for a set of literals, in a
     one-line message or another.
     """
-    unclear = -1
-    packed, count = hits.packed, hits.literal_count
+    unclear = unclear_to = -1
+    data, packed, count = window.data, hits.packed, hits.literal_count
     low, total = 0, len(packed)
     while low < total:
         at = begin + packed[low] // count
-        start, line, end, message = _known_message(data, at, unclear)
-        unclear = start if message is None else -1
-        bounds = None if message is None else (start, end)
+        line, line_end, end, message = _known_message(data, at, unclear)
+        unclear, start = (line, None) if message is None else (-1, line)
+        if message is None and at >= unclear_to and (not line or data[line - 1] == ord("\n")):
+            end, message = window.plain_tile(line)
+            unclear_to = end
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
         those, low = packed[low:high], high
-        if texts := texts_of(tuple([each % count for each in those]), line is not None):
-            yield Candidate(at, texts, those, bounds, line, message)
+        if texts := texts_of(tuple([each % count for each in those]), line_end is not None):
+            yield Candidate(at, texts, message, start, line_end)
 
 
-def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
-    """Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
+def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, int | None, int, bytes | None]:
+    """Return start, end of the only line, end and text of the message at byte *at*, if its bytes identify it.
 
     Otherwise the start is that of the line. *unclear* is the start of a line that is known to need a closer
     look, so a line with many hits is read once.
@@ -110,14 +114,14 @@ def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, 
         return line, None, 0, None
     found = None
     if not line or data[line - 1] == ord("\n"):  # most messages are one line
-        found = _MESSAGE.match(data, line, line + LONGEST_LINE + HEADER_BYTES)
+        found = _MESSAGE.match(data, line, line + LONGEST_LINE + _HEADER_BYTES)
     if found is None and (start := _header_before(data, line, low)) >= 0 and start < line:
-        found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
+        found = _MESSAGE.match(data, start, start + LONGEST_LINE + _HEADER_BYTES)
     if found is None or (end := found.end()) - start > LONGEST_LINE or end <= at:
         return line, None, 0, None
     first, line_end, more = found.groups()
     if not more:
-        return line, (start, end - len(line_end)), end, first
+        return line, end - len(line_end), end, first
     lowered = more.lower()
     if b"\r" in line_end or any(logger in lowered for logger in _LOGGERS):
         return line, None, 0, None
@@ -140,31 +144,30 @@ def _header_before(data: bytes, line: int, low: int) -> int:
 
 
 def fresh_candidates(
-    data: bytes, begin: int, hits: LiteralHits, table: PatternTable, prefilter: LogPrefilter
+    window: LogWindow, begin: int, hits: LiteralHits, table: PatternTable, prefilter: LogPrefilter
 ) -> Iterator[Candidate]:
     """Yield the candidates of *hits*, without saturated patterns and without most of those that do not match."""
 
     def wanted_texts(literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
         return prefilter.unsaturated(table.texts_together(literals, is_one_line))
 
-    packed = prefilter.fresh(hits.packed)
-    while packed:
+    hits = prefilter.fresh(hits)
+    while hits.packed:
         known = len(prefilter.saturated)
-        piece = evolve(hits, packed=packed[:_PIECE_HITS])
-        packed = packed[_PIECE_HITS:]
-        candidates = list(find_candidates(data, begin, piece, wanted_texts))
+        piece, hits = (evolve(hits, packed=each) for each in (hits.packed[:_PIECE_HITS], hits.packed[_PIECE_HITS:]))
+        candidates = list(find_candidates(window, begin, piece, wanted_texts))
         _narrow_together(candidates, table)
         yield from candidates
         if len(prefilter.saturated) > known:
-            packed = prefilter.fresh(packed)
+            hits = prefilter.fresh(hits)
 
 
 def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> None:
     """Search similar candidates together, and keep only the patterns that match one of them."""
     alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
     for each in candidates:
-        if each.message is not None:
-            alike[each.line is None, each.texts].append(each)
+        if each.message is not None and each.start is not None:
+            alike[each.line_end is None, each.texts].append(each)
     for (_, texts), group in alike.items():
         if len(group) >= _LEAST_TOGETHER:
             text = b"\n".join([each.message for each in group if each.message is not None])

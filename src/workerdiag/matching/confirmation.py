@@ -78,33 +78,34 @@ class KeptMatches:
 
     #: How many are kept from the start and from the end; None: all.
     per_end: int | None
+    make_match: Callable[[PatternHit], Match]
     first: list[tuple[int, Match]] = field(factory=list)
     last: list[tuple[int, Match]] = field(factory=list)
-    #: New hits. Only those that are kept become matches.
-    _new_first: list[PatternHit] = field(factory=list)
-    _new_last: list[PatternHit] = field(factory=list)
+    #: New last hits. Only those that are kept become matches.
+    _new: list[PatternHit] = field(factory=list)
 
     @property
     def is_saturated(self) -> bool:
         """Whether enough first matches are known, so that only the last ones are still wanted."""
-        return self.per_end is not None and len(self.first) + len(self._new_first) >= self.per_end
+        return self.per_end is not None and len(self.first) >= self.per_end
 
     def add(self, hit: PatternHit) -> None:
         """Add a hit. Until the sign is saturated, hits come in order."""
-        (self._new_last if self.is_saturated else self._new_first).append(hit)
+        if self.is_saturated:
+            self._new.append(hit)
+        else:
+            self.first.append((hit.at, self.make_match(hit)))
 
-    def settle(self, make_match: Callable[[PatternHit], Match]) -> None:
+    def settle(self) -> None:
         """Turn the new hits that are kept into matches, in the order of the text."""
-        self.first += [(hit.at, make_match(hit)) for hit in self._new_first]
-        self._new_first = []
-        if not self._new_last or self.per_end is None:
+        if not self._new or self.per_end is None:
             return
-        places = sorted((*(at for at, _ in self.last), *(hit.at for hit in self._new_last)))
+        places = sorted((*(at for at, _ in self.last), *(hit.at for hit in self._new)))
         least = places[-self.per_end :][0]
-        new = sorted((hit for hit in self._new_last if hit.at >= least), key=lambda hit: hit.at)
-        self._new_last = []
+        new = sorted((hit for hit in self._new if hit.at >= least), key=lambda hit: hit.at)
+        self._new = []
         self.last = [each for each in self.last if each[0] >= least]
-        self.last += [(hit.at, make_match(hit)) for hit in new]
+        self.last += [(hit.at, self.make_match(hit)) for hit in new]
 
 
 @define

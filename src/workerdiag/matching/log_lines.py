@@ -51,7 +51,7 @@ _HEADERS = tuple(
 )
 
 #: Headers without a known logger. They begin a message too.
-_OTHER_HEADER = pattern(
+_OTHER_HEADERS = (
     r"^\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
     r"|^\[\s*\d+\.\d{6}\]"
     r"|^(?:slurmstepd|srun|sbatch|sacct|pdsh|kubelet|systemd|systemd-\w+|Fatal Python error|Windows fatal exception)\b"
@@ -68,8 +68,6 @@ _STREAM_SHAPES: Mapping[Stream, str] = {
     "batch": r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:",
     "kubernetes": r"^\s*(?:Last State|Restart Count|Container ID):\s|^\s+(?:State|Reason|Exit Code):\s|^(?:State|Reason|Exit Code):\s{2}|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:",
 }
-#: All of them in one pattern, to skip other lines.
-_ANY_STREAM_SHAPE = pattern("|".join(_STREAM_SHAPES.values()))
 _LOGGERS_OF_STREAM: Mapping[Stream, tuple[str, ...]] = {
     "nanny": ("distributed.nanny", "distributed.process", "distributed.dask_worker"),
     "worker": ("distributed.worker", "distributed.spill", "distributed.diskutils"),
@@ -118,6 +116,8 @@ def parse_line(raw: bytes) -> ParsedLine:
         return usual
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    if is_plain(text[:400]):
+        return ParsedLine(text=text)
     text, forwarder, host, tag, outer_time = without_prefixes(text)
     if text.lstrip()[:1] in ("{", '"') and (inner := unwrap_json_line(text)) is not None:
         text, inner_time = inner
@@ -144,7 +144,7 @@ def parse_line(raw: bytes) -> ParsedLine:
     stream = "kernel" if tag == "kernel" else _stream_of_shape(head)
     return ParsedLine(
         text=text,
-        is_header=tag == "kernel" or _OTHER_HEADER.search(head) is not None,
+        is_header=tag == "kernel" or pattern(_OTHER_HEADERS).search(head) is not None,
         stream=stream,
         **_line_time(head[:40], outer_time),
         forwarder=forwarder,
@@ -198,8 +198,6 @@ def _stream_of_logger(logger: str) -> Stream | None:
 
 
 def _stream_of_shape(head: str) -> Stream | None:
-    if _ANY_STREAM_SHAPE.search(head) is None:
-        return None
     return next((stream for stream, shape in _STREAM_SHAPES.items() if pattern(shape).search(head)), None)
 
 
@@ -222,7 +220,12 @@ _SHAPES = (
 )
 _PREFIXES = tuple(map(pattern, _SHAPES))
 #: All of them in one pattern, to skip lines without a prefix, which are most.
-_ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
+_ANY_PREFIX = re.sub(r"\(\?P<\w+>", "(?:", "|".join(_SHAPES))
+#: All of them, headers or what is in each of them, times, and beginnings of JSON.
+_ANY_SHAPE = "|".join(
+    (_ANY_PREFIX, _OTHER_HEADERS, *_STREAM_SHAPES.values(), *_LEVELS, r"\d\d:\d\d:\d\d", r'^\W*[{"]')
+)
+_NOT_PLAIN = pattern(f"(?m){_ANY_SHAPE}")
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 #: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
 _MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
@@ -238,12 +241,17 @@ _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO
 _FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
+def is_plain(text: str) -> bool:
+    """Whether the lines of *text*, without escapes of terminals, surely have neither header, prefix nor shape."""
+    return _NOT_PLAIN.search(text) is None
+
+
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
     """Return the line without prefixes, and the forwarder, host, program and time that they name."""
     forwarder, host, tag, time = "", None, "", ""
     for _ in range(4):
         head = text[:200]
-        if _ANY_PREFIX.search(head) is None:
+        if pattern(_ANY_PREFIX).search(head) is None:
             break
         for shape in _PREFIXES:
             found = shape.search(head)

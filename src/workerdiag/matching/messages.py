@@ -17,7 +17,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from workerdiag.matching.log_lines import ParsedLine, guesses, parse_line
+from workerdiag.matching.log_lines import ParsedLine, guesses, is_plain, parse_line
 from workerdiag.matching.regex import SearchWork, pattern
 from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
@@ -40,8 +40,6 @@ class LineIndex:
         self._short: dict[bytes, ParsedLine] = {}
         #: Where the lines begin, from the first to the last, between which a forwarder is known to have no header.
         self._headerless: dict[str, tuple[int, int]] = {}
-        #: Where overlong lines that were met begin, and where the next line does.
-        self._overlong: dict[int, int] = {}
 
     def bounds(self, offset: int) -> tuple[int, int] | None:
         """Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`."""
@@ -93,35 +91,19 @@ class LineIndex:
                 starts.append(place)
             place = self._line_before(place)
         starts.reverse()
-        behind = self._line_behind(start)
-        while behind < min(ceiling, len(self.data)):
+        behind, end = start, min(ceiling, len(self.data))
+        while 0 < (behind := self.data.find(b"\n", behind, end) + 1) < end:
             line = self.line(behind)
             if line.forwarder == forwarder:
                 if line.is_header:
                     break
                 starts.append(behind)
-            behind = self._line_behind(behind)
         return starts
-
-    def has_overlong_between(self, one: int, other: int) -> bool:
-        """Whether an overlong line is between two lines that belong to one message."""
-        low, high = min(one, other), max(one, other)
-        return any(low < each <= high for each in self._overlong.values())
 
     def _line_before(self, start: int) -> int | None:
         """Return the start of the line before the one at *start*; None if there is none, or it is overlong."""
         newline = self.data.rfind(b"\n", max(0, start - 2 - LONGEST_LINE), start - 1) if start else -1
         return None if newline < 0 and (not start or start - 1 > LONGEST_LINE) else newline + 1
-
-    def _line_behind(self, start: int) -> int:
-        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
-        if end >= 0:
-            return end + 1
-        if start + LONGEST_LINE >= len(self.data):
-            return len(self.data) + 1
-        if start not in self._overlong:
-            self._overlong[start] = self.data.find(b"\n", start + LONGEST_LINE) + 1 or len(self.data) + 1
-        return self._overlong[start]
 
     def _parse(self, raw: bytes) -> ParsedLine:
         if len(raw) > _SHORT_BYTES:
@@ -271,16 +253,6 @@ def _context_end(data: bytes, at: int) -> int:
     return at
 
 
-def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
-    """Return the bounds to cut out a message with its context, and *least* bytes behind it; None if impossible."""
-    behind = end
-    for _ in range(_CONTEXT_LINES):
-        behind = data.find(b"\n", behind, end + _CONTEXT_BYTES) + 1
-        if not behind:
-            return None
-    return _context_start(data, start), max(behind, min(end + least, len(data)))
-
-
 #: Bytes to read before and after the line or tile of a candidate.
 BEFORE_BYTES = 8 * 1024
 AFTER_BYTES = 16 * 1024
@@ -308,19 +280,12 @@ class LogWindow:
         self._index = LineIndex(data, work)
         self._records: dict[tuple[int, str, int | None], LogRecord] = {}
         self._clips: dict[int, LogRecord] = {}
-        #: The range of offsets with the last message requested, and that message.
-        self._from = self._to = 0
-        self._last: LogRecord | None = None
-        #: Its lines that begin in this range belong to it as well.
-        self._same_from = self._same_before = 0
 
     def forget_lines(self) -> None:
         """Drop everything but the bytes."""
         self._index = LineIndex(self.data, self._work)
-        self._records = {}
-        self._clips = {}
-        self._from = self._to = self._same_from = self._same_before = 0
-        self._last = None
+        self._records.clear()
+        self._clips.clear()
 
     def newlines_before(self, offset: int) -> int:
         """Return the number of newlines in the log before an absolute offset in the window."""
@@ -344,48 +309,41 @@ class LogWindow:
 
     def record_at(self, offset: int) -> LogRecord:
         """Return the message around the byte at *offset*, relative to this block."""
-        if not self.holds(offset):
-            bounds = self._index.bounds(offset)
-            found = self._clip(offset) if bounds is None else (*bounds, self._record_of_line(bounds[0]))
-            self._from, self._to, self._last = found
-        assert self._last is not None
-        return self._last
-
-    def holds(self, offset: int) -> bool:
-        """Whether the last message requested is the one around *offset*."""
-        return self._from <= offset < self._to or self._goes_on_at(offset)
-
-    def _goes_on_at(self, offset: int) -> bool:
-        """Whether *offset* is in another line of the last message requested."""
-        if self._last is None or self.base + offset < (offsets := self._last.line_offsets)[0]:
-            return False
-        start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
-        if not self._same_from <= start < self._same_before:
-            return False
-        if self._index.has_overlong_between(start, self._from):
-            return False
-        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
-        if end < offset:
-            return False
-        self._from, self._to = start, end
-        return True
+        bounds = self._index.bounds(offset)
+        return self._clip(offset) if bounds is None else self._record_of_line(bounds[0])
 
     def _record_of_line(self, start: int) -> LogRecord:
         forwarder = self._index.line(start).forwarder
         header = self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
-            self._same_from, self._same_before = header, header + BEFORE_BYTES + 1
             return self._assemble_record((-1, forwarder, header), header, header, ceiling)
         tile = (self.base + start) // TILE_BYTES
         begin = tile * TILE_BYTES - self.base
         low = max(0, begin - BEFORE_BYTES)
         above = self._index.header_before(start, forwarder, low)
-        first = max(begin, low)
         if above is not None:
-            low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines belong to that header
-        self._same_from, self._same_before = first, begin + TILE_BYTES
+            low = above + 1
         return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
+
+    def plain_tile(self, start: int) -> tuple[int, bytes | None]:
+        """Return the end of the tile around the line at *start*, and its text if `record_at` surely finds that.
+
+        That is text without headers, in plain lines.
+        """
+        data, begin = self.data, (self.base + start) // TILE_BYTES * TILE_BYTES - self.base
+        end = data.find(b"\n", begin + TILE_BYTES - 1) + 1 or len(data)
+        low, high = begin - BEFORE_BYTES, begin + TILE_BYTES + AFTER_BYTES
+        first = data.find(b"\n", low - 1) + 1 if low > 0 else 0
+        last = (
+            len(data) - data.endswith(b"\n")
+            if high > len(data)
+            else data.find(b"\n", high - 1, high + LONGEST_LINE)
+        )
+        text = data[first:last]
+        needs_decoding = not text.isascii() or any(each in text for each in (b"\r", b"&", b"\x1b"))
+        is_message = last >= 0 and not needs_decoding and not _has_overlong_line(text) and is_plain(text.decode())
+        return end, text if is_message else None
 
     def _assemble_record(self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int) -> LogRecord:
         if key in self._records:
@@ -407,9 +365,8 @@ class LogWindow:
         )
         return record
 
-    def _clip(self, offset: int) -> tuple[int, int, LogRecord]:
-        """Return the clip of an overlong line around *offset* as a message, with the range of its offsets."""
-        self._same_from = self._same_before = 0
+    def _clip(self, offset: int) -> LogRecord:
+        """Return the clip of an overlong line around *offset* as a message."""
         begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
         low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)
         start = self.data.rfind(b"\n", low, offset) + 1 or low
@@ -426,4 +383,13 @@ class LogWindow:
                 lines=(line,),
                 window=self,
             )
-        return max(start, begin), min(end, begin + CLIP_BYTES), self._clips[start]
+        return self._clips[start]
+
+
+def _has_overlong_line(text: bytes) -> bool:
+    at = 0
+    while len(text) - at > LONGEST_LINE:
+        at = text.rfind(b"\n", at, at + LONGEST_LINE + 1) + 1
+        if not at:
+            return True
+    return False

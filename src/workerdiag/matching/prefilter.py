@@ -14,12 +14,12 @@ import stat
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 
@@ -39,17 +39,20 @@ class LiteralHits:
     """Where literals end, in order, as packed numbers: a hundred thousand tuples would be slow."""
 
     #: For each hit, the offset of its last byte times *literal_count* plus the number of the literal.
-    packed: list[int]
+    packed: Sequence[int]
     literal_count: int
     #: Bytes searched before time ran out.
     searched_bytes: int
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return (divmod(each, self.literal_count) for each in self.packed)
-
     def first_from(self, offset: int) -> int:
         """Return the index of the first hit that ends at *offset* or later."""
         return bisect_left(self.packed, offset * self.literal_count)
+
+    def select(self, is_wanted: Callable[[int], bool]) -> LiteralHits:
+        """Return the hits of those literals, by number, that are wanted."""
+        literals = [each % self.literal_count for each in self.packed]
+        wanted = {each: is_wanted(each) for each in set(literals)}
+        return evolve(self, packed=list(compress(self.packed, map(wanted.__getitem__, literals))))
 
 
 class LiteralScan:
@@ -108,9 +111,8 @@ class LiteralScan:
 class LogPrefilter:
     """The saturated patterns of one log: they have matched often enough, and only the last matches are wanted."""
 
-    def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
+    def __init__(self, texts_of: Callable[[int], tuple[str, ...]]) -> None:
         self.saturated: set[str] = set()
-        self._literals = literals
         self._texts_of = texts_of
         #: The unsaturated ones among patterns that are tried together.
         self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -130,21 +132,17 @@ class LogPrefilter:
             self._unsaturated[texts] = tuple(each for each in texts if each not in self.saturated)
         return self._unsaturated[texts]
 
-    def fresh(self, packed: list[int]) -> list[int]:
-        """Return the *packed* hits at which an unsaturated pattern may match."""
+    def fresh(self, hits: LiteralHits) -> LiteralHits:
+        """Return the hits at which an unsaturated pattern may match."""
         if not self.saturated:
-            return packed
-        return self._select(packed, lambda texts: not self.saturated.issuperset(texts))
+            return hits
+        return hits.select(lambda literal: not self.saturated.issuperset(self._texts_of(literal)))
 
-    def late(self, packed: list[int]) -> array[int]:
-        """Return the *packed* hits at which a saturated pattern may match."""
-        return array("q", self._select(packed, lambda texts: not self.saturated.isdisjoint(texts)))
-
-    def _select(self, packed: list[int], is_wanted: Callable[[tuple[str, ...]], bool]) -> list[int]:
-        count = len(self._literals.texts)
-        literals = [each % count for each in packed]
-        wanted = {each: is_wanted(self._texts_of(each)) for each in set(literals)}
-        return list(compress(packed, map(wanted.__getitem__, literals)))
+    def late(self, hits: LiteralHits, before: int) -> LiteralHits:
+        """Return the hits before an offset at which a saturated pattern may match, in little memory."""
+        searched = evolve(hits, packed=hits.packed[: hits.first_from(before)])
+        late = searched.select(lambda literal: not self.saturated.isdisjoint(self._texts_of(literal)))
+        return evolve(late, packed=array("q", late.packed))
 
 
 try:

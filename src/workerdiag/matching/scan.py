@@ -8,31 +8,20 @@ request: which ends it was for is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from workerdiag.matching.candidates import fresh_candidates
 from workerdiag.matching.confirmation import Confirmation, KeptMatches, PatternHit
-from workerdiag.matching.messages import (
-    REACH_AHEAD,
-    REACH_BEHIND,
-    LogRecord,
-    LogWindow,
-    MatchObserver,
-    follows,
-)
+from workerdiag.matching.messages import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow, MatchObserver
 from workerdiag.matching.patterns import PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.repair import MAX_BYTES, repair_text
+from workerdiag.matching.tail import ReportCount, TailBlock, TailBuffer
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.incident import END_ROLES
 from workerdiag.model.rules import Rulebook
-
-if TYPE_CHECKING:
-    from workerdiag.matching.tail import TailBlock, TailBuffer
 
 
 class LogScan:
@@ -57,10 +46,9 @@ class LogScan:
         self._newlines = self._total = 0
         #: Of each sign; those that follow a text (`Landmark.follows`) apart from the others.
         self._kept: dict[tuple[tuple[str, str], bool], KeptMatches] = {}
-        self._prefilter = LogPrefilter(table.literals, table.texts)
+        self._prefilter = LogPrefilter(table.texts)
         self._confirmation = Confirmation(table, self.work, self.like.stream)
-        #: The blocks to search for the last matches of saturated patterns, once there are any.
-        self._tail: TailBuffer | None = None
+        self._tail = TailBuffer(table, self.work, self._prefilter.saturated, self._confirmation.run)
         self._reports = ReportCount(table, self.work)
 
     def feed(self, chunks: Sequence[LogChunk]) -> None:
@@ -86,8 +74,7 @@ class LogScan:
         """Search the rest with the last *chunks*, and yield all matches in order."""
         self._take(chunks)
         self._search_up_to(self._base + len(self._data))
-        if self._tail is not None:
-            self._add(self._tail.finish())
+        self._add(self._tail.take_last_hits())
         self._settle()
         matches = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
@@ -104,23 +91,16 @@ class LogScan:
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
     def _search_block(self, up_to: int) -> None:
-        window = LogWindow(self._data, self._base, self.work, self._newlines)
         begin, hits = self._literal_hits(up_to)
         searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
+        window = LogWindow(self._data, self._base, self.work, self._newlines)
         up_to = self._search_forward(window, begin, hits, searched)
         if self._prefilter.saturated:
-            self._hold(window, begin, hits, up_to)
-
-    def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
-        from workerdiag.matching.tail import TailBlock, TailBuffer  # needed for large logs only
-
-        late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
-        block = TailBlock(window, begin, late, self._table)
-        self._reports.add_late(block, self._prefilter.saturated)
-        if self._tail is None:
-            self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, self._confirmation.run)
-        self._add(self._tail.add(block))
+            late = self._prefilter.late(hits, up_to - self._base - begin)
+            block = TailBlock(window, begin, late, self._table)
+            self._reports.add_late(block, self._prefilter.saturated)
+            self._add(self._tail.add(block))
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
         """Return the offset that the hits count from, and the hits that are not searched yet."""
@@ -132,39 +112,33 @@ class LogScan:
 
     def _search_forward(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
         """Confirm candidates of unsaturated patterns. Returns the offset up to which there was time."""
-        pending: tuple[LogRecord, dict[str, None]] | None = None
-        for candidate in fresh_candidates(self._data, begin, hits, self._table, self._prefilter):
-            if not (texts := self._prefilter.unsaturated(candidate.texts)):
+        record: LogRecord | None = None
+        wanted: dict[str, None] = {}
+        for candidate in fresh_candidates(window, begin, hits, self._table, self._prefilter):
+            if not self._prefilter.unsaturated(candidate.texts):
                 continue
-            is_known = candidate.message is not None
-            if pending is None or is_known or not window.holds(candidate.at):
-                self._try(pending)
-                pending = None
+            if not self.work.has_time():
+                self._confirm(record, wanted)
                 place = self._base + candidate.at
-                if not self.work.has_time():
-                    self.work.late_bytes += up_to - place
-                    return place
-                if is_known:
-                    if texts := self._prefilter.unsaturated(candidate.narrow(self._table, self.work)):
-                        self._confirm(candidate.record_in(window), texts)
-                    continue
-                pending = window.record_at(candidate.at), {}
-            pending[1].update(dict.fromkeys(texts))
-        self._try(pending)
+                self.work.late_bytes += up_to - place
+                return place
+            if not (texts := self._prefilter.unsaturated(candidate.narrow(self._table, self.work))):
+                continue
+            if record is not (found := candidate.record_in(window)):
+                self._confirm(record, wanted)
+                record, wanted = found, {}
+            wanted.update(dict.fromkeys(texts))
+        self._confirm(record, wanted)
         return up_to
 
-    def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
-        if pending is None:
-            return
-        record = pending[0]
-        texts = self._table.in_order(text for text in pending[1] if text not in record.tried)
-        record.tried.update(texts)
-        self._confirm(record, texts)
-
-    def _confirm(self, record: LogRecord, texts: Iterable[str]) -> None:
-        for text in texts:
-            for hit in self._confirmation.run(text, record):
-                self._kept_of(hit.wanted, follows=hit.follows).add(hit)
+    def _confirm(self, record: LogRecord | None, texts: Iterable[str]) -> None:
+        """Run the patterns *texts* on a message, unless they were."""
+        for text in self._table.in_order(texts):
+            if record is None or text in record.tried:
+                continue
+            hits = self._confirmation.run(text, record)
+            self._add(hits)
+            for hit in hits:
                 self._reports.add(hit)
             if all(self._kept_of(each, follows=False).is_saturated for each in self._table.owners(text)):
                 self._prefilter.saturate(text)
@@ -177,12 +151,12 @@ class LogScan:
         kept = self._kept.get((wanted.key, follows))
         if kept is None:
             per_end = None if self.work.keeps_all else wanted.kept_per_end
-            kept = self._kept[wanted.key, follows] = KeptMatches(per_end)
+            kept = self._kept[wanted.key, follows] = KeptMatches(per_end, self._match)
         return kept
 
     def _settle(self) -> None:
         for each in self._kept.values():
-            each.settle(self._match)
+            each.settle()
 
     def _match(self, hit: PatternHit) -> Match:
         hit.record.number_lines()
@@ -194,8 +168,7 @@ class LogScan:
         self._newlines = self._total - self._data.count(b"\n", count)
         self._data = self._data[count:]
         self._base += count
-        base = None if self._tail is None else self._tail.base
-        self._confirmation.forget_before(self._base if base is None else base)
+        self._confirmation.forget_before(self._base if self._tail.base is None else self._tail.base)
 
 
 class Matcher:
@@ -249,56 +222,3 @@ class Matcher:
                 for at in (match.line, match.last_line, match.message_line)
             )
             yield evolve(match, line=first, last_line=last, message_line=top, offset=None)
-
-
-class ReportCount:
-    """Counts the reports of ends in one log."""
-
-    def __init__(self, table: PatternTable, work: SearchWork) -> None:
-        self._table = table
-        self._work = work
-        #: For each pattern, the offset up to which its messages are counted.
-        self._counted_to: dict[str, int] = {}
-        #: Whether somebody asked for a stop: then the count is meaningless.
-        self._is_void = False
-
-    def add(self, hit: PatternHit) -> None:
-        """Count a match of an unsaturated pattern. Matches come in order."""
-        if hit.wanted.role in END_ROLES:
-            self._work.reports[hit.wanted.owner] += 1
-            self._work.following[hit.wanted.owner] += hit.follows
-            self._counted_to[hit.wanted.pattern] = hit.at
-        elif hit.wanted.role == "stop-request":
-            self._is_void = True
-
-    def add_late(self, block: TailBlock, saturated: set[str]) -> None:
-        """Count the messages in a block that match *saturated* patterns."""
-        for text in self._counted_to.keys() & saturated:
-            owners = [each for each in self._table.owners(text) if each.role in END_ROLES]
-            starts, is_sure = ([], False) if self._is_void else self._starts_in(block, text)
-            for each in owners:
-                self._work.reports[each.owner] += len(starts)
-                if each.follows:
-                    places = (start - block.base for start in starts)
-                    those = (follows(block.window.data, place, each.follows) for place in places)
-                    self._work.following[each.owner] += sum(those)
-                if not is_sure:
-                    self._work.unsure_reports.add(each.owner)
-
-    def _starts_in(self, block: TailBlock, text: str) -> tuple[list[int], bool]:
-        """Return the offsets of the certain new matches, and whether there are no others."""
-        from workerdiag.matching.tail import PIECE_PLACES, sure_test  # for large logs
-
-        test, found, is_sure = sure_test(self._table.owners(text)), list[int](), True
-        hits = block.hits((text,))
-        for low in range(0, len(hits.packed), PIECE_PLACES):
-            if test is None or not self._work.has_time():
-                return found, False
-            piece = evolve(hits, packed=hits.packed[low : low + PIECE_PLACES])
-            starts, all_known = test.starts(block, piece, self._work)
-            new = [each for each in starts if each > self._counted_to[text]]
-            found += new
-            is_sure &= all_known
-            if new:
-                self._counted_to[text] = new[-1]
-        return found, is_sure
