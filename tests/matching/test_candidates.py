@@ -72,8 +72,8 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
             record = block.record_at(spot.at)
             assert record.text.encode() == spot.message
             assert (spot.start is None) is (record.header is None)
-            assert spot.line_end is None or block.record_of_line(spot.start, spot.line_end) is record
-            assert spot.line_end is not None or spot.start is None or len(record.lines) > 1
+            assert not spot.is_line or block.record_of_line(spot.start) is record
+            assert spot.is_line or spot.start is None or len(record.lines) > 1
 
 
 def test_most_lines_of_distributed_are_known_by_their_bytes():

@@ -58,14 +58,14 @@ class Candidate:
     #: The text of the message, if its bytes identify it, and where it begins if it has a header.
     message: bytes | None
     start: int | None
-    #: Where it ends, if it is known to be one line.
-    line_end: int | None
+    #: Whether it is known to be one line.
+    is_line: bool
 
     def record_in(self, block: LogWindow) -> LogRecord:
         """Return the message at this place."""
-        if self.start is None or self.line_end is None:
+        if not self.is_line or self.start is None:
             return block.record_at(self.at)
-        return block.record_of_line(self.start, self.line_end)
+        return block.record_of_line(self.start)
 
     def narrow(self, table: PatternTable, work: SearchWork) -> tuple[str, ...]:
         """Return the patterns to try. If the text is known, those that do not match are left out."""
@@ -91,19 +91,19 @@ def find_candidates(
     low, total = 0, len(packed)
     while low < total:
         at = begin + packed[low] // count
-        line, line_end, end, message = _known_message(data, at, unclear)
+        line, is_line, end, message = _known_message(data, at, unclear)
         unclear, start = (line, None) if message is None else (-1, line)
         if message is None and at >= unclear_to and (not line or data[line - 1] == ord("\n")):
             end, message = window.plain_tile(line)
             unclear_to = end
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
         those, low = packed[low:high], high
-        if texts := texts_of(tuple([each % count for each in those]), line_end is not None):
-            yield Candidate(at, texts, message, start, line_end)
+        if texts := texts_of(tuple([each % count for each in those]), is_line):
+            yield Candidate(at, texts, message, start, is_line)
 
 
-def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, int | None, int, bytes | None]:
-    """Return start, end of the only line, end and text of the message at byte *at*, if its bytes identify it.
+def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, bool, int, bytes | None]:
+    """Return start, whether it is one line, end and text of the message at byte *at*, if its bytes identify it.
 
     Otherwise the start is that of the line. *unclear* is the start of a line that is known to need a closer
     look, so a line with many hits is read once.
@@ -111,21 +111,21 @@ def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, int | None,
     low = max(0, at - LONGEST_LINE)
     line = start = data.rfind(b"\n", low, at) + 1 or low
     if line == unclear:
-        return line, None, 0, None
+        return line, False, 0, None
     found = None
     if not line or data[line - 1] == ord("\n"):  # most messages are one line
         found = _MESSAGE.match(data, line, line + LONGEST_LINE + _HEADER_BYTES)
     if found is None and (start := _header_before(data, line, low)) >= 0 and start < line:
         found = _MESSAGE.match(data, start, start + LONGEST_LINE + _HEADER_BYTES)
     if found is None or (end := found.end()) - start > LONGEST_LINE or end <= at:
-        return line, None, 0, None
+        return line, False, 0, None
     first, line_end, more = found.groups()
     if not more:
-        return line, end - len(line_end), end, first
+        return line, True, end, first
     lowered = more.lower()
     if b"\r" in line_end or any(logger in lowered for logger in _LOGGERS):
-        return line, None, 0, None
-    return start, None, end, first + b"\n" + more[:-1]
+        return line, False, 0, None
+    return start, False, end, first + b"\n" + more[:-1]
 
 
 def _header_before(data: bytes, line: int, low: int) -> int:
@@ -167,7 +167,7 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
     alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
     for each in candidates:
         if each.message is not None and each.start is not None:
-            alike[each.line_end is None, each.texts].append(each)
+            alike[each.is_line, each.texts].append(each)
     for (_, texts), group in alike.items():
         if len(group) >= _LEAST_TOGETHER:
             text = b"\n".join([each.message for each in group if each.message is not None])

@@ -11,7 +11,7 @@ import html
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -124,7 +124,8 @@ def parse_line(raw: bytes) -> ParsedLine:
         outer_time = inner_time or outer_time
     head = text[:400]
     upper = head.upper()
-    for shape in _HEADERS if _holds_any(_LEVELS, upper) and _holds_any(_LOGGER_WORDS, upper) else ():
+    is_any = any(each in upper for each in _LEVELS) and any(each in upper for each in _LOGGER_WORDS)
+    for shape in _HEADERS if is_any else ():
         if found := shape.search(head):
             header_at, message_at = found.span()
             groups = found.groupdict()
@@ -172,14 +173,6 @@ def _parse_usual(text: str) -> ParsedLine | None:
         stream=_stream_of_logger(logger),
         when=when,
     )
-
-
-def _holds_any(words: Iterable[str], text: str) -> bool:
-    """Whether one of *words* is in *text*. For so few words, `any` takes three times as long."""
-    for word in words:  # noqa: SIM110
-        if word in text:
-            return True
-    return False
 
 
 def _line_time(own: str, outer: str) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class LineIndex:
         #: Where the lines begin, from the first to the last, between which a forwarder is known to have no header.
         self._headerless: dict[str, tuple[int, int]] = {}
 
-    def bounds(self, offset: int) -> tuple[int, int] | None:
-        """Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`."""
+    def start_of(self, offset: int) -> int | None:
+        """Return where the line around *offset* begins; None if it is longer than `LONGEST_LINE`."""
         newline = self.data.rfind(b"\n", max(0, offset - LONGEST_LINE), offset)
         if newline < 0 and offset > LONGEST_LINE:
             return None
@@ -50,7 +50,7 @@ class LineIndex:
         end = self.data.find(b"\n", offset, start + LONGEST_LINE + 1)
         if end < 0:
             end = len(self.data)
-        return (start, end) if end - start <= LONGEST_LINE else None
+        return start if end - start <= LONGEST_LINE else None
 
     def line(self, start: int) -> ParsedLine:
         """Return the line that begins at *start*; of an overlong one, its beginning."""
@@ -59,14 +59,11 @@ class LineIndex:
             return known
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         end = end if end >= 0 else min(len(self.data), start + LONGEST_LINE)
-        return self.line_between(start, end) if end > start else _BLANK
-
-    def line_between(self, start: int, end: int) -> ParsedLine:
-        """Return the line from *start* to *end*."""
-        if start not in self._lines:
-            self._work.line_bytes += end - start
-            self._lines[start] = self._parse(self.data[start:end])
-        return self._lines[start]
+        if end == start:
+            return _BLANK
+        self._work.line_bytes += end - start
+        line = self._lines[start] = self._parse(self.data[start:end])
+        return line
 
     def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
         """Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none."""
@@ -295,24 +292,20 @@ class LogWindow:
         self._counted = offset, newlines + (between if known <= offset else -between)
         return self._counted[1]
 
-    def record_of_line(self, start: int, end: int) -> LogRecord:
-        """Return the one-line message from *start* to *end*, as `record_at` finds it."""
-        key = (-1, "", start)
+    def record_of_line(self, start: int, forwarder: str = "") -> LogRecord:
+        """Return the one-line message that begins at *start*, as `record_at` finds it."""
+        key = (-1, forwarder, start)
         if key not in self._records:
-            self._add_one_line(key, start, self._index.line_between(start, end))
+            line = self._index.line(start)
+            self._records[key] = LogRecord(line, line.message, (self.base + start,), (0,), (line,), self)
+            self._work.gather(len(line.message), 1)
         return self._records[key]
-
-    def _add_one_line(self, key: tuple[int, str, int | None], start: int, line: ParsedLine) -> LogRecord:
-        record = self._records[key] = LogRecord(line, line.message, (self.base + start,), (0,), (line,), self)
-        self._work.gather(len(record.text), 1)
-        return record
 
     def record_at(self, offset: int) -> LogRecord:
         """Return the message around the byte at *offset*, relative to this block."""
-        bounds = self._index.bounds(offset)
-        return self._clip(offset) if bounds is None else self._record_of_line(bounds[0])
-
-    def _record_of_line(self, start: int) -> LogRecord:
+        start = self._index.start_of(offset)
+        if start is None:
+            return self._clip(offset)
         forwarder = self._index.line(start).forwarder
         header = self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
         if header is not None:
@@ -349,8 +342,8 @@ class LogWindow:
         if key in self._records:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)
-        if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # the usual case
-            return self._add_one_line(key, starts[0], line)
+        if len(starts) == 1 and self._index.line(starts[0]).is_header:  # the usual case
+            return self.record_of_line(starts[0], key[1])
         lines = [self._index.line(each) for each in starts]
         texts = [line.message for line in lines]
         text = "\n".join(texts)

@@ -21,9 +21,8 @@ _MAX_BYTES = 1024 * 1024
 _LINE_BYTES = 4 * 1024
 #: Lines to read of a text without a logger.
 _MAX_SHAPES = 60
-#: Beginnings of the logger names of Dask's processes, and the text behind a name.
-_BEGINNINGS = (b"distributed", b"tornado", b"dask")
-_REST = re.compile(rb"[\w.]*")
+#: The logger names of Dask's processes.
+_LOGGERS = re.compile(rb"(?:distributed|tornado|dask)[\w.]*")
 _OWNER = "log.recognised"
 
 
@@ -88,7 +87,8 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
     tried = 0
-    for at, word in _logger_words(head):
+    for name in _LOGGERS.finditer(head):
+        at, word = name.start(), name[0]
         if word in known:
             continue
         line = parse_line(_line_around(head, at))
@@ -99,23 +99,6 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
         if tried >= 200:
             break
     return found
-
-
-def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
-    end = 0
-    for at in sorted(at for each in _BEGINNINGS for at in _places(head, each)):
-        if at >= end:
-            word = _REST.match(head, at)
-            assert word is not None  # it may be empty
-            end = word.end()
-            yield at, word[0]
-
-
-def _places(head: bytes, text: bytes) -> Iterator[int]:
-    at = head.find(text)
-    while at >= 0:
-        yield at
-        at = head.find(text, at + 1)
 
 
 def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:

@@ -90,24 +90,18 @@ class PatternTable:
         #: Finds the literals, by number.
         self.literals = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
-        self._together: dict[tuple[tuple[int, ...], bool], tuple[str, ...]] = {}
+        #: `_texts_together`, from a cache.
+        self.texts_together = lru_cache(maxsize=4096)(self._texts_together)
         self._in_header = {text for text, signs in self._owners.items() if signs[0].in_header}
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """Return the patterns to try where the literal with that number is found."""
         return self._patterns_of[literal]
 
-    def texts_together(self, literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
+    def _texts_together(self, literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
         """Return the patterns to try in a message with all of *literals*, which may be a one-line message."""
-        key = literals, is_one_line
-        texts = self._together.get(key)
-        if texts is None:
-            if len(self._together) >= 4096:
-                self._together.clear()
-            found = {text for each in literals for text in self._patterns_of[each]}
-            texts = self.in_order(text for text in found if not is_one_line or not is_over_lines(text))
-            self._together[key] = texts
-        return texts
+        found = {text for each in literals for text in self._patterns_of[each]}
+        return self.in_order(text for text in found if not is_one_line or not is_over_lines(text))
 
     def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Return the patterns *texts* in the order of the rules, since the first match of a sign counts."""
@@ -211,23 +205,19 @@ class SignTables:
         self._by_topic_pattern: dict[str, list[SignOf[EventSign]]] = {}
         for cause, event in _usable_signs(book, EventSign, left_out):
             self._by_topic_pattern.setdefault(event.topic, []).append((cause, event))
-        self._of_topic: dict[str, Sequence[SignOf[EventSign]]] = {}
+        #: `_for_events_of`, from a cache: thousands of events have few topics, each worker's address among them.
+        self.for_events_of = lru_cache(maxsize=1000)(self._for_events_of)
         #: Notes about signs whose patterns cannot be run.
         self.left_out = tuple(left_out)
 
-    def for_events_of(self, topic: str) -> Sequence[SignOf[EventSign]]:
-        """Return the signs for events of *topic*, from a cache: thousands of events have few topics."""
-        known = self._of_topic.get(topic)
-        if known is None:
-            if len(self._of_topic) > 1000:  # the address of each worker is one
-                self._of_topic.clear()
-            known = self._of_topic[topic] = [
-                each
-                for wanted, signs in self._by_topic_pattern.items()
-                if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
-                for each in signs
-            ]
-        return known
+    def _for_events_of(self, topic: str) -> Sequence[SignOf[EventSign]]:
+        """Return the signs for events of *topic*."""
+        return [
+            each
+            for wanted, signs in self._by_topic_pattern.items()
+            if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
+            for each in signs
+        ]
 
 
 def _signs_of(book: Rulebook) -> Iterator[tuple[Cause, Sign]]:

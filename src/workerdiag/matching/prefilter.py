@@ -15,6 +15,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 LONGEST_LITERAL = 256
 #: Bytes of a piece. Time may run out after the first piece.
 _PIECE_BYTES = 256 * 1024
-#: Limit of the cache of unsaturated patterns.
-_MAX_KNOWN = 4096
 
 
 @frozen
@@ -115,22 +114,18 @@ class LogPrefilter:
         self.saturated: set[str] = set()
         self._texts_of = texts_of
         #: The unsaturated ones among patterns that are tried together.
-        self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._unsaturated = lru_cache(maxsize=4096)(
+            lambda texts: tuple(each for each in texts if each not in self.saturated)
+        )
 
     def saturate(self, text: str) -> None:
         """Note that the pattern *text* has matched often enough."""
         self.saturated.add(text)
-        self._unsaturated.clear()
+        self._unsaturated.cache_clear()
 
     def unsaturated(self, texts: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the patterns *texts* that are not saturated."""
-        if not self.saturated:
-            return texts
-        if texts not in self._unsaturated:
-            if len(self._unsaturated) > _MAX_KNOWN:
-                self._unsaturated.clear()
-            self._unsaturated[texts] = tuple(each for each in texts if each not in self.saturated)
-        return self._unsaturated[texts]
+        return self._unsaturated(texts) if self.saturated else texts
 
     def fresh(self, hits: LiteralHits) -> LiteralHits:
         """Return the hits at which an unsaturated pattern may match."""

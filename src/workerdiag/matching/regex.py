@@ -147,9 +147,7 @@ class Pattern:
 
     def matches_whole(self, text: str) -> bool:
         """Whether the pattern matches the whole of *text*."""
-        if self._made_in != Generation.now:
-            self._compile()
-        if self._ascii is not None and text.isascii():
+        if self._takes_bytes(text):
             return self._ascii.fullmatch(text.encode()) is not None
         return self._any().fullmatch(text) is not None
 

@@ -228,7 +228,6 @@ class RescueMemoryDeaths(SchedulerPlugin):
         if loss is None:
             self._kills[address] = time.time()
         elif time.time() - loss.noticed_at < _REMEMBERED_S:
-            loss.tasks = tuple(each for each in loss.tasks if each.state not in _ENDED)
             self._on_memory_death(loss)
 
     def _on_report(self, report: DeathReport) -> None:
@@ -240,7 +239,6 @@ class RescueMemoryDeaths(SchedulerPlugin):
         is_for_memory = report.is_memory_terminated or report.is_killed_by_kernel
         if loss is None or not is_for_memory or time.time() - loss.noticed_at > _REMEMBERED_S:
             return
-        loss.tasks = tuple(each for each in loss.tasks if each.state not in _ENDED)
         if report.cgroup is not None and report.cgroup.limit_bytes and report.is_killed_by_kernel:
             loss.limit_bytes = report.cgroup.limit_bytes
         if address in self._ran:
@@ -250,6 +248,9 @@ class RescueMemoryDeaths(SchedulerPlugin):
     def _on_memory_death(self, loss: _Loss) -> None:
         work = self._work
         work.last = loss
+        loss.tasks, loss.running = (
+            tuple(each for each in tasks if each.state not in _ENDED) for tasks in (loss.tasks, loss.running)
+        )
         if self._follower is None:
             self._follower = asyncio.get_running_loop().create_task(self._follow())
         if work.is_given_up or _is_full_of_results(loss):

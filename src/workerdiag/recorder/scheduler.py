@@ -87,7 +87,6 @@ class RecorderScheduler(SchedulerPlugin):
         if self._watch is not None:
             return
         self._scheduler = scheduler
-        self._ring = DeathRing()
         for address in list(scheduler.workers):
             self._track(address)
         if not internals.limit_topic(scheduler, DEATH_TOPIC, 64):  # the ring keeps more

@@ -204,9 +204,7 @@ def sweep(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
             elif is_old or len(named) > MAX_RETAINED_BOXES:
                 state = _writer_state(path, moment)
                 dead += state == "dead"
-                goes = (state == "dead" and (is_old or dead > MAX_RETAINED_BOXES)) or (
-                    state == "unreadable" and is_old
-                )
+                goes = state != "alive" and (is_old or (state == "dead" and dead > MAX_RETAINED_BOXES))
             else:
                 continue
             if goes:
