@@ -74,7 +74,7 @@ def deaths_in_ring(messages):
     ring = DeathRing()
     for each in messages:
         ring.add(decode_message(each))
-    return len(ring)
+    return len(list(ring))
 
 
 def deaths_in_topic(messages):

@@ -78,7 +78,6 @@ class KeptMatches:
 
     #: How many are kept from the start and from the end; None: all.
     per_end: int | None
-    make_match: Callable[[PatternHit], Match]
     first: list[tuple[int, Match]] = field(factory=list)
     last: list[tuple[int, Match]] = field(factory=list)
     #: New last hits. Only those that are kept become matches.
@@ -89,14 +88,14 @@ class KeptMatches:
         """Whether enough first matches are known, so that only the last ones are still wanted."""
         return self.per_end is not None and len(self.first) >= self.per_end
 
-    def add(self, hit: PatternHit) -> None:
+    def add(self, hit: PatternHit, make_match: Callable[[PatternHit], Match]) -> None:
         """Add a hit. Until the sign is saturated, hits come in order."""
         if self.is_saturated:
             self._new.append(hit)
         else:
-            self.first.append((hit.at, self.make_match(hit)))
+            self.first.append((hit.at, make_match(hit)))
 
-    def settle(self) -> None:
+    def settle(self, make_match: Callable[[PatternHit], Match]) -> None:
         """Turn the new hits that are kept into matches, in the order of the text."""
         if not self._new or self.per_end is None:
             return
@@ -105,7 +104,7 @@ class KeptMatches:
         new = sorted((hit for hit in self._new if hit.at >= least), key=lambda hit: hit.at)
         self._new = []
         self.last = [each for each in self.last if each[0] >= least]
-        self.last += [(hit.at, self.make_match(hit)) for hit in new]
+        self.last += [(hit.at, make_match(hit)) for hit in new]
 
 
 @define

@@ -145,18 +145,18 @@ class LogScan:
 
     def _add(self, hits: Iterable[PatternHit]) -> None:
         for hit in hits:
-            self._kept_of(hit.wanted, follows=hit.follows).add(hit)
+            self._kept_of(hit.wanted, follows=hit.follows).add(hit, self._match)
 
     def _kept_of(self, wanted: PatternOwner, *, follows: bool) -> KeptMatches:
         kept = self._kept.get((wanted.key, follows))
         if kept is None:
             per_end = None if self.work.keeps_all else wanted.kept_per_end
-            kept = self._kept[wanted.key, follows] = KeptMatches(per_end, self._match)
+            kept = self._kept[wanted.key, follows] = KeptMatches(per_end)
         return kept
 
     def _settle(self) -> None:
         for each in self._kept.values():
-            each.settle()
+            each.settle(self._match)
 
     def _match(self, hit: PatternHit) -> Match:
         hit.record.number_lines()

@@ -63,9 +63,6 @@ class DeathRing:
     def __iter__(self) -> Iterator[RecordedDeath]:
         return (entry.death for entry in self._entries)
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     @property
     def size_bytes(self) -> int:
         """Total size in bytes."""

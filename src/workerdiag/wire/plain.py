@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 #: Seconds since the epoch of year 5138; what is more is no time and no duration.
 _MAX_FLOAT = 1e11
-#: A name that somebody else gave is named so far.
+#: Stands for a part that is left out.
 _BROKEN = object()
 
 #: Value and the list of dropped paths, to the value read.
