@@ -161,8 +161,8 @@ Strength = Literal["strong", "moderate", "weak", "hint"]
 #: or reduce it first. ``spread-key``: spread the rows of one key.
 _WorkCure = Literal["worker-memory", "threads", "piece-size", "data-in-tasks", "do-not-collect", "spread-key"]
 #: ``keep-less``: keep fewer results. ``fix-leak``: mend what grows. ``restart-workers``: restart them in turn.
-#: ``trim``: give freed memory back. ``disk``: more of it, to spill to.
-_KeptCure = Literal["keep-less", "fix-leak", "restart-workers", "trim", "disk"]
+#: ``trim``: give freed memory back.
+_KeptCure = Literal["keep-less", "fix-leak", "restart-workers", "trim"]
 #: A change that makes work succeed whose workers ran out of memory.
 CureKind = Literal[_WorkCure, _KeptCure]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, prod
 
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Advice
-from workerdiag.model.memory import Cure, MemoryAccount, Step
+from workerdiag.model.memory import Cure, MemoryAccount, ReasonChance, Step
 from workerdiag.model.replay import MeasuredNeed
 from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
@@ -18,19 +18,24 @@ from workerdiag.scoring.memory_account import END_SHARE, Workload
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
-#: What to do, in words; the change itself follows as code.
-_WORDS: Mapping[CureKind, str] = {
-    "worker-memory": "Give each worker {size} of memory",
-    "threads": "Let each worker run {value} task{s} at a time",
-    "piece-size": "Make the pieces smaller: at most {size} each",
-    "data-in-tasks": "Keep the data out of the graph: load them in the tasks, or scatter them once",
-    "do-not-collect": "Do not bring everything together: write the result out in parts, or reduce it first",
-    "spread-key": "Spread the rows of the key over several tasks",
-    "keep-less": "Keep fewer results on the workers",
-    "fix-leak": "Mend what grows from task to task",
-    "restart-workers": "Restart the workers in turn",
-    "trim": "Have freed memory given back to the system",
-    "disk": "Give the workers more disk to spill to",
+#: What to do, in words, and what it costs; the change itself follows as code.
+_WORDS: Mapping[CureKind, tuple[str, str]] = {
+    "worker-memory": ("Give each worker {size} of memory", "Fewer workers per machine."),
+    "threads": ("Let each worker run {value} task{s} at a time", "Less parallelism."),
+    "piece-size": ("Make the pieces smaller: at most {size} each", "More tasks, so more scheduling."),
+    "data-in-tasks": (
+        "Keep the data out of the graph: load them in the tasks, or scatter them once",
+        "The data must be where workers can read them.",
+    ),
+    "do-not-collect": (
+        "Do not bring everything together: write the result out in parts, or reduce it first",
+        "",
+    ),
+    "spread-key": ("Spread the rows of the key over several tasks", "A second step."),
+    "keep-less": ("Keep fewer results on the workers", ""),
+    "fix-leak": ("Mend what grows from task to task", ""),
+    "restart-workers": ("Restart the workers in turn", "Stored results move at each restart."),
+    "trim": ("Have freed memory given back to the system", ""),
 }
 #: At most this many changes are suggested, for reasons at least this likely.
 MAX_CURES, _LEAST_CHANCE = 3, 0.2
@@ -59,18 +64,21 @@ _GROWING: tuple[MemoryReason, ...] = ("leak", "runaway")
 
 #: How workers read what was made in the caller's process, by what was computed.
 _READS = {"array": "da.from_zarr(path)", "dataframe": "dd.read_parquet(path)", "bag": "db.read_text(paths)"}
-_THREADS: Mapping[Deployment | None, str] = {
-    "local": "LocalCluster(threads_per_worker={value})",
-    "batch": "SLURMCluster(cores={value}, processes=1)",
-    "coiled": 'coiled.Cluster(worker_options={{"nthreads": {value}}})',
-    None: "dask worker tcp://scheduler:8786 --nthreads {value}",
-}
-_MEMORY: Mapping[Deployment | None, str] = {
-    "local": 'LocalCluster(memory_limit="{value}")',
-    "batch": 'SLURMCluster(cores=1, processes=1, memory="{value}")',
-    "coiled": 'coiled.Cluster(worker_memory="{value}")',
-    "kubernetes": 'dask worker --memory-limit "{value}"   # and a tenth more as the limit of the pod',
-    None: 'dask worker tcp://scheduler:8786 --memory-limit "{value}"',
+#: How a deployment, or else anybody, is told a number of threads and a limit.
+_SETTINGS: Mapping[CureKind, Mapping[Deployment | None, str]] = {
+    "threads": {
+        "local": "LocalCluster(threads_per_worker={value})",
+        "batch": "SLURMCluster(cores={value}, processes=1)",
+        "coiled": 'coiled.Cluster(worker_options={{"nthreads": {value}}})',
+        None: "dask worker tcp://scheduler:8786 --nthreads {value}",
+    },
+    "worker-memory": {
+        "local": 'LocalCluster(memory_limit="{size}")',
+        "batch": 'SLURMCluster(cores=1, processes=1, memory="{size}")',
+        "coiled": 'coiled.Cluster(worker_memory="{size}")',
+        "kubernetes": 'dask worker --memory-limit "{size}"   # and a tenth more as the limit of the pod',
+        None: 'dask worker tcp://scheduler:8786 --memory-limit "{size}"',
+    },
 }
 
 
@@ -84,9 +92,8 @@ def suggested_cures(
     kinds = {each.id: each.cures for each in rules}
     for each in account.reasons:
         if each.probability >= _LEAST_CHANCE:
-            case = _Treatment(account, work, deployment, each.reason, each.probability)
-            given = list(_OF_REASON[each.reason](case))
-            cures = [cure for kind in kinds[each.reason] for cure in given if cure.kind == kind]
+            case = _Treatment(account, work, deployment, each)
+            cures = [cure for kind in kinds[each.reason] if (cure := _MAKERS[kind](case))]
             for cure in sorted(cures, key=lambda cure: -cure.probability) if case.kept_each else cures:
                 found.setdefault((cure.kind, cure.value), cure)
     return tuple(found.values())[:MAX_CURES]
@@ -102,12 +109,10 @@ def measured_cures(
         most = fitting[-1]
         size = format_bytes(most.memory_bytes)
         why = f"replayed, {most.threads} at a time need {size}, of {format_bytes(limit_bytes or 0)}"
-        change = _THREADS.get(deployment, _THREADS[None]).format(value=most.threads)
-        found.append(_cure("threads", change, why, _MEASURED_HELPS, most.threads, "Less parallelism."))
+        found.append(_setting("threads", most.threads, why, _MEASURED_HELPS, deployment))
     value = round_up_limit(measured.memory_bytes * _EXACT)
-    change = _MEMORY.get(deployment, _MEMORY[None]).format(value=format_limit(value))
     why = f"replayed, it needs {format_bytes(measured.memory_bytes)}, exact to 5%"
-    found.append(_cure("worker-memory", change, why, _MEASURED_HELPS, value, "Fewer workers per machine."))
+    found.append(_setting("worker-memory", value, why, _MEASURED_HELPS, deployment))
     others = [each for each in cures if each.kind not in ("threads", "worker-memory")]
     return (*found, *others)[:MAX_CURES]
 
@@ -132,30 +137,24 @@ def numbers_for_reason(numbers: MemoryNumbers, reason: MemoryReason, cures: Sequ
 
 
 class _Treatment:
-    """One account with the chance of a reason, for the changes against it."""
+    """One account with one of its reasons, for the changes against that."""
 
     def __init__(
-        self,
-        account: MemoryAccount,
-        work: Workload,
-        deployment: Deployment | None,
-        reason: MemoryReason,
-        chance: float,
+        self, account: MemoryAccount, work: Workload, deployment: Deployment | None, reason: ReasonChance
     ) -> None:
         self.account = account
         self.work = work
+        self.reason = reason
         self.deployment = deployment
-        self.chance = chance
         self.limit = account.limit.bytes or 0
         self.floor = account.floor.bytes or 0
         self.tasks = account.tasks_at_once or 1
-        asked = work.asked if reason in _OF_ASKED and not work.governing else None
+        asked = work.asked if reason.reason in _OF_ASKED and not work.governing else None
         #: What the running tasks asked for, where that passes the limit.
         self.asked = asked if asked and self.floor + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
         self.full = work.full_need_bytes(self.limit)
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
-        self.is_first = account.reason == reason
         #: What has to be kept in all, and what all workers hold without spilling.
         self.kept = work.number("kept_bytes") or 0
         self.held_in_all = work.worker_count * self.room
@@ -183,32 +182,35 @@ class _Treatment:
         held = f"{self.work.worker_count} workers hold {format_bytes(self.held_in_all)} of that without spilling"
         return f"; {format_bytes(self.kept)} are kept in all, {held}, {ceil(self.kept / self.room)} would hold it"
 
-    def cure(
-        self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
-    ) -> Cure:
+    def cure(self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None) -> Cure:
+        return _cure(kind, change, why, self._chance(kind, helps), value)
+
+    def setting(self, kind: CureKind, value: int, why: str, helps: float) -> Cure:
+        return _setting(kind, value, why, self._chance(kind, helps), self.deployment)
+
+    def _chance(self, kind: CureKind, helps: float) -> float:
         if self.makes_unknown_copies and kind in ("piece-size", "threads"):
             helps *= _COPIES_UNKNOWN
         if self.kept_each:
             helps *= _LARGE_WORK if kind == "worker-memory" else _OVERFLOWS
-        return _cure(kind, change, why, round(min(1.0, self.chance * helps), 2), value, cost)
+        return round(min(1.0, self.reason.probability * helps), 2)
 
     def variable(self, fallback: str) -> str:
         named = next((each.variable for each in self.work.steps if each.variable), "")
         return self.work.call.get("embedded_name") or named or fallback
 
 
-def _cure(kind: CureKind, change: str, why: str, chance: float, value: int | None, cost: str) -> Cure:
+def _cure(kind: CureKind, change: str, why: str, chance: float, value: int | None) -> Cure:
+    words, cost = _WORDS[kind]
     size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
-    do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
+    do = words.format(size=size, value=value, s="" if value == 1 else "s")
     return Cure(do=do, kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
 
 
-def _pieces(case: _Treatment) -> Iterator[Cure]:
-    cure = _smaller_pieces(case)
-    if cure is not None:
-        yield cure
-    yield from _threads(case)
-    yield from _more_memory(case)
+def _setting(kind: CureKind, value: int, why: str, chance: float, deployment: Deployment | None) -> Cure:
+    settings = _SETTINGS[kind]
+    change = settings.get(deployment, settings[None]).format(value=value, size=format_limit(value))
+    return _cure(kind, change, why, chance, value)
 
 
 def _smaller_pieces(case: _Treatment) -> Cure | None:
@@ -221,7 +223,7 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         size = _nice_size(case.room // (case.threads * pieces))
         why = f"{room}, for {case.threads} x {pieces} pieces at once: {format_bytes(size)} each"
         change = _frame_change(source, size) if source else f"pieces of at most {format_bytes(size)}"
-        return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
+        return case.cure("piece-size", change, why, _PIECES_HELP, size)
     made = _where_cut(case.work, step)
     is_crossed = len(_long_axes(made)) < len(_long_axes(step))  # each piece meets all pieces of another array
     before = (step if is_crossed else made).cut_bytes
@@ -248,17 +250,16 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         change = _frame_change(made, size)
     if made.name.startswith("rechunk") and _turns_chunks(made, case.work.source) and not made.is_between:
         change = f"{config}; {change}"  # for the chunks on its way, which have 128 MiB else
-    return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
+    return case.cure("piece-size", change, why, _PIECES_HELP, size)
 
 
 def _where_cut(work: Workload, step: Step) -> Step:
     """The step in which the caller says how large the pieces of *step* are: a rechunk, or where they are made."""
     source = work.source
-    largest = max(step.piece_bytes or 0, step.inputs_bytes // max(step.inputs, 1))
     if step.is_between:
         return step
     cut = [each for each in work.steps if each.name.startswith("rechunk") and not each.is_between]
-    cut = [each for each in cut if (each.piece_bytes or 0) >= largest]
+    cut = [each for each in cut if (each.piece_bytes or 0) >= step.largest_bytes]
     if cut:
         return max(cut, key=lambda each: each.piece_bytes or 0)
     return source if source and source.piece_bytes else step
@@ -400,14 +401,12 @@ def _with_argument(code: str, name: str, value: str) -> str:
     return ""
 
 
-def _threads(case: _Treatment) -> Iterator[Cure]:
+def _fewer_threads(case: _Treatment) -> Cure | None:
     if sufficient := case.work.sufficient_threads:
-        change = _THREADS.get(case.deployment, _THREADS[None]).format(value=sufficient)
         why = f"with {sufficient} at a time no worker died any more"
-        yield case.cure("threads", change, why, _MEASURED_HELPS, sufficient, "Less parallelism.")
-        return
+        return case.setting("threads", sufficient, why, _MEASURED_HELPS)
     if case.tasks < 2 or not case.limit:
-        return
+        return None
     full, each = case.full, case.account.task_bytes
     if full and not case.work.governing:
         each = (full - case.floor) // case.tasks
@@ -417,7 +416,7 @@ def _threads(case: _Treatment) -> Iterator[Cure]:
         each = None
     fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
     if fits < 1:
-        return
+        return None
     value = min(fits, case.tasks - 1)
     if each:
         total = format_bytes(case.floor + value * each)
@@ -426,20 +425,27 @@ def _threads(case: _Treatment) -> Iterator[Cure]:
         )
     else:
         why = f"{case.tasks} tasks shared {format_bytes(case.limit)}; alone each may have all of it"
-    change = _THREADS.get(case.deployment, _THREADS[None]).format(value=value)
-    yield case.cure("threads", change, why, _THREADS_HELP, value, "Less parallelism.")
+    return case.setting("threads", value, why, _THREADS_HELP)
 
 
-def _more_memory(case: _Treatment) -> Iterator[Cure]:
+def _more_memory(case: _Treatment) -> Cure | None:
     """A larger limit, if what is needed is known."""
+    match case.reason.reason:
+        case "brought-together":
+            return _memory_for_inputs(case)
+        case "results-stored":
+            return _memory_for_results(case)
+        case _:
+            return _memory_for_tasks(case)
+
+
+def _memory_for_tasks(case: _Treatment) -> Cure | None:
     full, each = case.full, case.account.task_bytes
-    if not case.is_first:  # it is the last to try, and only for a reason that is likely
-        return
+    if case.reason.reason != case.account.reason:  # it is the last to try, and only for a reason that is likely
+        return None
     if (enough := case.work.sufficient_memory_bytes) and enough > case.limit:
-        change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(enough))
         why = f"what killed workers alone finished on one of {format_limit(enough)}"
-        yield case.cure("worker-memory", change, why, _MEMORY_HELPS, enough, "Fewer workers per machine.")
-        return
+        return case.setting("worker-memory", enough, why, _MEMORY_HELPS)
     if case.asked and case.asked.is_unfilled:
         # with room for one, as many begin as a worker has threads, if workers died of others like it too
         count = case.threads if case.work.ran_at_deaths > 1 else case.tasks
@@ -451,132 +457,106 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
     elif each and case.work.governing and not case.makes_unknown_copies:
         need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks) + case.kept_why
     else:
-        return
+        return None
     value = round_up_limit(max(need / _USABLE_SHARE, (case.floor + case.kept_each) / SPILL_SHARE))
     if value <= case.limit:
-        return
-    change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
+        return None
     why = f"{why}; with head-room below the share at which workers are paused and ended"
-    yield case.cure("worker-memory", change, why, _MEMORY_HELPS, value, "Fewer workers per machine.")
+    return case.setting("worker-memory", value, why, _MEMORY_HELPS)
 
 
-def _data_in_graph(case: _Treatment) -> Iterator[Cure]:
+def _memory_for_inputs(case: _Treatment) -> Cure | None:
+    inputs = case.account.inputs.bytes
+    if not inputs or not case.limit or inputs <= case.limit * SPILL_SHARE or case.makes_unknown_copies:
+        return None
+    value = round_up_limit((2 * inputs + case.floor) / _USABLE_SHARE)
+    why = f"{format_bytes(inputs)} in + as much out + {format_bytes(case.floor)}, with head-room"
+    return case.setting("worker-memory", value, why, 0.6)
+
+
+def _memory_for_results(case: _Treatment) -> Cure | None:
+    stored = case.account.stored.bytes
+    value = round_up_limit((stored + case.floor) / SPILL_SHARE) if stored else 0
+    if not stored or value <= case.limit:
+        return None
+    total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
+    return case.setting("worker-memory", value, f"{total}, at most {SPILL_SHARE:.0%} of the limit", 0.6)
+
+
+def _data_in_tasks(case: _Treatment) -> Cure:
     name = case.variable("data")
-    why = next(each.why for each in case.account.reasons if each.reason == "data-in-graph")
     read = _READS.get(case.work.call.get("kinds", ""))
     change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
     if not case.work.call.get("embedded_type"):  # Dask sends a list item by item, which may take for ever
         change += f"; if it is a long list, scatter np.asarray({name})"
     if read:
         change = f"{name} = {read}   # read by the tasks, not made here"
-    yield case.cure("data-in-tasks", change, why, _CODE_HELPS, cost="The data must be where workers can read them.")
+    return case.cure("data-in-tasks", change, case.reason.why, _CODE_HELPS)
 
 
-def _brought_together(case: _Treatment) -> Iterator[Cure]:
+def _do_not_collect(case: _Treatment) -> Cure:
     name = case.variable("x")
-    why = next(each.why for each in case.account.reasons if each.reason == "brought-together")
-    kinds = case.work.call.get("kinds", "")
     change = {
         "array": f"{name}.to_zarr('result.zarr')   # instead of compute(); or reduce it first",
         "dataframe": f"{name}.to_parquet('result/')   # instead of compute(); or reduce it first",
-    }.get(kinds, "client.map(reduce_part, parts)   # and bring together what is left of them")
+    }.get(
+        case.work.call.get("kinds", ""),
+        "client.map(reduce_part, parts)   # and bring together what is left of them",
+    )
     if joined := case.work.joined:
         change = f"# without repartition(npartitions={joined.pieces}), or with {joined.pieces * joined.inputs}"
-    yield case.cure("do-not-collect", change, why, _CODE_HELPS)
-    inputs = case.account.inputs.bytes
-    if inputs and case.limit and inputs > case.limit * SPILL_SHARE and not case.makes_unknown_copies:
-        value = round_up_limit((2 * inputs + case.floor) / _USABLE_SHARE)
-        total = f"{format_bytes(inputs)} in + as much out + {format_bytes(case.floor)}"
-        change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
-        yield case.cure(
-            "worker-memory", change, f"{total}, with head-room", 0.6, value, "Fewer workers per machine."
-        )
+    return case.cure("do-not-collect", change, case.reason.why, _CODE_HELPS)
 
 
-def _skew(case: _Treatment) -> Iterator[Cure]:
+def _spread_key(case: _Treatment) -> Cure:
     step = next((each for each in case.work.steps if each.by_key), None)
     key = step.key if step and step.key else "key"
-    why = next(each.why for each in case.account.reasons if each.reason == "skew")
     salted = f'{case.variable("df")}.groupby([{key!r}, "salt"]).agg(...).groupby({key!r}).agg(...)'
     change = f"{salted}   # salt: a column of random numbers; or a built-in aggregation instead of apply"
     if step and step.name == "merge":
         change = f"right = right.drop_duplicates({key!r})   # or aggregate by it: before the merge, each key once"
-    yield case.cure("spread-key", change, why, _CODE_HELPS, cost="A second step.")
+    return case.cure("spread-key", change, case.reason.why, _CODE_HELPS)
 
 
-def _results_stored(case: _Treatment) -> Iterator[Cure]:
-    why = next(each.why for each in case.account.reasons if each.reason == "results-stored")
-    yield case.cure(
-        "keep-less",
-        f"del {case.variable('futures')}   # futures and persisted collections that are done with",
-        why,
-        _THREADS_HELP,
-    )
-    stored = case.account.stored.bytes
-    if stored:
-        value = round_up_limit((stored + case.floor) / SPILL_SHARE)
-        if value > case.limit:
-            change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
-            total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
-            why = f"{total}, at most {SPILL_SHARE:.0%} of the limit"
-            yield case.cure("worker-memory", change, why, 0.6, value, "Fewer workers per machine.")
+def _keep_less(case: _Treatment) -> Cure:
+    change = f"del {case.variable('futures')}   # futures and persisted collections that are done with"
+    return case.cure("keep-less", change, case.reason.why, _THREADS_HELP)
 
 
-def _leak(case: _Treatment) -> Iterator[Cure]:
-    why = next(each.why for each in case.account.reasons if each.reason == "leak")
+def _fix_leak(case: _Treatment) -> Cure:
     kind = max(case.work.needs, key=lambda each: each.finished, default=None)
     where = f" in {kind.kind}" if kind and kind.kind else ""
     kept = next((each.kept for each in case.work.recorded if each.kept), None)
     change = f"# look{where} for what is kept from task to task: a cache, a global list, a library's pool"
     if kept:
         change = f"# {kept.name} grows from task to task ({kept.where}): empty it, or give it a limit"
-    yield case.cure(
-        "fix-leak",
-        change,
-        why,
-        _CODE_HELPS,
-    )
+    return case.cure("fix-leak", change, case.reason.why, _CODE_HELPS)
+
+
+def _restart_workers(case: _Treatment) -> Cure:
     change = "dask worker tcp://scheduler:8786 --lifetime 1h --lifetime-stagger 10m --lifetime-restart"
     if case.deployment == "local":
         change = 'LocalCluster(lifetime="1h", lifetime_stagger="10m", lifetime_restart=True)'
-    yield case.cure(
-        "restart-workers",
-        change,
-        "more memory only delays it; restarts empty it",
-        0.5,
-        cost="Stored results move at each restart.",
-    )
+    return case.cure("restart-workers", change, "more memory only delays it; restarts empty it", 0.5)
 
 
-def _not_returned(case: _Treatment) -> Iterator[Cure]:
+def _trim(case: _Treatment) -> Cure:
     change = (
         "client.run(lambda: __import__('ctypes').CDLL('libc.so.6').malloc_trim(0))   # now, and whenever it grows"
     )
-    yield case.cure("trim", change, "glibc keeps freed memory; malloc_trim gives it back", 0.5)
+    return case.cure("trim", change, "glibc keeps freed memory; malloc_trim gives it back", 0.5)
 
 
-def _shuffle(case: _Treatment) -> Iterator[Cure]:
-    yield from _threads(case)
-    cure = _smaller_pieces(case)
-    if cure is not None:
-        yield cure
-
-
-def _too_many(case: _Treatment) -> Iterator[Cure]:
-    yield from _threads(case)
-    yield from _more_memory(case)
-
-
-_OF_REASON: Mapping[MemoryReason, Callable[[_Treatment], Iterator[Cure]]] = {
-    "pieces-too-large": _pieces,
-    "too-many-at-once": _too_many,
-    "one-task-too-large": _more_memory,
-    "skew": _skew,
-    "results-stored": _results_stored,
-    "brought-together": _brought_together,
-    "data-in-graph": _data_in_graph,
-    "leak": _leak,
-    "not-returned": _not_returned,
-    "shuffle-buffers": _shuffle,
-    "runaway": lambda _: iter(()),  # no memory is enough: the reason says what to mend
+#: What makes a change of each kind; None where it would not help, or not enough is known.
+_MAKERS: Mapping[CureKind, Callable[[_Treatment], Cure | None]] = {
+    "piece-size": _smaller_pieces,
+    "threads": _fewer_threads,
+    "worker-memory": _more_memory,
+    "data-in-tasks": _data_in_tasks,
+    "do-not-collect": _do_not_collect,
+    "spread-key": _spread_key,
+    "keep-less": _keep_less,
+    "fix-leak": _fix_leak,
+    "restart-workers": _restart_workers,
+    "trim": _trim,
 }
