@@ -254,12 +254,9 @@ def test_the_sizes_around_a_killed_task_outlive_the_computation(lab):
     evidence = RecorderSource(client, tasks=["join-9"]).collect(budget_s=PATIENCE_S)
     (loss,) = (each for each in evidence if isinstance(each, TasksAtLoss))
     (facts,) = (each for each in loss.facts if each.key == "join-9")
-    assert (facts.input_count, facts.is_source) == (6, False)
+    assert facts.input_count == 6
     assert 600_000 <= facts.input_bytes < 620_000
     assert (facts.inputs[0].key, facts.inputs[0].size_bytes // 1000) == ("load-2", 300)
     assert 200_000 < facts.spec_bytes < 300_000
-    kind = facts.siblings
-    assert (kind.looked_at, kind.smallest_bytes // 1000, kind.largest_bytes // 1000) == (3, 1, 3)
-    assert kind.count >= 3
-    assert kind.average_s is not None
+    assert facts.finished_siblings >= 3
     assert workerdiag.explain(error, client).top.id == "nanny.memory-terminate"

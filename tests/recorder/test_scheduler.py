@@ -402,10 +402,8 @@ def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatc
 def with_sizes(plugin):
     """A scheduler where ``join`` needs three results, of which one is not computed, and others of its kind exist."""
     scheduler = started(plugin)
-    loads = SimpleNamespace(suspicious=0, states={"memory": 3}, nbytes_total=600, duration_average=-1)
-    joins = SimpleNamespace(
-        suspicious=0, states={"memory": 2, "forgotten": 1}, nbytes_total=90, duration_average=1.5
-    )
+    loads = SimpleNamespace(suspicious=0, states={"memory": 3})
+    joins = SimpleNamespace(suspicious=0, states={"memory": 2, "forgotten": 1})
     for key, size, prefix in (
         *((f"load-{n}", size, loads) for n, size in enumerate((100, 200, 300, -1))),
         *((f"join-{n}", size, joins) for n, size in enumerate((20, 30, 40, -1))),
@@ -421,14 +419,14 @@ def with_sizes(plugin):
 
 
 def test_the_sizes_around_a_killed_task_are_kept(plugin):
-    """Inputs, specification, results of its kind, and how many ran beside it: what Dask forgets a second later."""
+    """Inputs, specification, and how many of its kind have finished: what Dask forgets a second later."""
     scheduler = with_sizes(plugin)
     scheduler.remove(WORKER, ("join-3", "load-0", "wait"))
     (death,) = answer_of(plugin)["deaths"]
     record = decode_message({"kind": "removal", **death["record"]})
     join, load, *others = record.task_facts
     assert [each.key for each in others] == ["wait"]
-    assert (join.ran, join.ran_together, join.is_source, others[0].ran) == (True, 2, False, False)
+    assert (join.ran, others[0].ran) == (True, False)
     assert (join.input_count, join.input_bytes) == (3, 500)
     assert [(each.key, each.size_bytes) for each in join.inputs] == [
         ("load-2", 300),
@@ -436,10 +434,7 @@ def test_the_sizes_around_a_killed_task_are_kept(plugin):
         ("load-3", None),
     ]
     assert 5000 < join.spec_bytes < 6000
-    kind = join.siblings
-    assert (kind.count, kind.total_bytes, kind.average_s) == (3, 90, 1.5)
-    assert (kind.looked_at, kind.smallest_bytes, kind.median_bytes, kind.largest_bytes) == (3, 20, 30, 40)
-    assert (load.is_source, load.input_count, load.siblings.average_s) == (True, 0, None)
+    assert (join.finished_siblings, load.input_count) == (3, 0)
 
 
 def test_of_an_expected_removal_no_sizes_are_kept(plugin):

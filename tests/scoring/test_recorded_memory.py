@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerdiag import pipeline
-from workerdiag.model.evidence import Event, FinishedSiblings, Inspected, TaskFacts, TaskInput, TasksAtLoss
+from workerdiag.model.evidence import Event, Inspected, TaskFacts, TaskInput, TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import (
     CodeLine,
@@ -220,7 +220,7 @@ def test_inputs_that_the_recorder_kept_count_where_the_scheduler_has_forgotten_t
         input_count=10,
         input_bytes=600 * MIB,
         inputs=inputs,
-        siblings=FinishedSiblings(count=0),
+        finished_siblings=0,
     )
     forgotten = Event(topic="task-needs", fields={"key": "concat-1", "kind": "concat", "inputs": 0})
     history = course((9, 90, 0, 120), (11, 960, 600, 1000), spans=(("concat-1", 10.0, None),))
@@ -232,7 +232,7 @@ def test_inputs_that_the_recorder_kept_count_where_the_scheduler_has_forgotten_t
 
 def test_data_that_a_task_brought_with_it_are_data_in_the_graph():
     """The recorder kept the size of its specification."""
-    facts = TaskFacts(key="load-7", ran=True, is_source=True, spec_bytes=400 * MIB)
+    facts = TaskFacts(key="load-7", ran=True, spec_bytes=400 * MIB)
     diagnosis = diagnosed(course((9, 90, 0, 120), (11, 960, 0, 1000)), CALL, facts=(facts,))
 
     assert diagnosis.memory.reason == "data-in-graph"
@@ -241,7 +241,7 @@ def test_data_that_a_task_brought_with_it_are_data_in_the_graph():
 
 def test_data_that_wait_with_their_tasks_do_not_leak():
     """They are in the worker while no task runs, and are no stored results."""
-    facts = TaskFacts(key="load-7", ran=True, is_source=True, spec_bytes=400 * MIB)
+    facts = TaskFacts(key="load-7", ran=True, spec_bytes=400 * MIB)
     spans = (("load-1", 1.0, 3.0), ("load-2", 4.0, 6.0), ("load-7", 10.0, None))
     samples = ((0.5, 90, 0, 120), (3.5, 450, 0, 500), (7, 850, 0, 900), (11, 960, 0, 1000))
     diagnosis = diagnosed(course(*samples, spans=spans), CALL, facts=(facts,))

@@ -149,38 +149,20 @@ class TaskInput:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
-class FinishedSiblings:
-    """The results of finished tasks of the same kind (task prefix), as the scheduler knows them."""
-
-    #: How many there are, and the bytes of all of them together.
-    count: int = 0
-    total_bytes: int | None = None
-    #: How many of these were in memory, and their sizes; of at most some thousands.
-    looked_at: int = 0
-    smallest_bytes: int | None = None
-    median_bytes: int | None = None
-    largest_bytes: int | None = None
-    #: Seconds that one takes, as the scheduler averages them.
-    average_s: float | None = None
-
-
-@frozen(kw_only=True, field_transformer=normalize_fields)
 class TaskFacts:
     """What the scheduler knew of a task when it lost the worker: sizes and numbers, no data."""
 
     key: str
-    #: Whether it ran at the last heartbeat, and how many tasks did on that worker, this one included.
+    #: Whether it ran at the last heartbeat.
     ran: bool = False
-    ran_together: int | None = None
-    #: Whether it needs no other task's result.
-    is_source: bool = False
     #: How many results it needs, the bytes of all whose size is known, and the largest of them.
     input_count: int = 0
     input_bytes: int | None = None
     inputs: tuple[TaskInput, ...] = ()
     #: An estimate of its own specification: its function's arguments as they stand in the graph.
     spec_bytes: int | None = None
-    siblings: FinishedSiblings = FinishedSiblings()
+    #: How many tasks of its kind (task prefix) have finished.
+    finished_siblings: int = 0
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -111,7 +111,6 @@ class Step:
     #: The caller's name for it, and the code that made it.
     variable: str = ""
     made_by: str = ""
-    made_at_line: int | None = None
     piece_bytes: int | None = None
     #: How many pieces.
     pieces: int = 0

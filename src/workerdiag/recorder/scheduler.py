@@ -12,7 +12,7 @@ import pkgutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, evolve
@@ -21,8 +21,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.model.dask import Method, Reply, Scheduler, TaskPrefix, TaskState, WorkerState
-from workerdiag.model.evidence import FinishedSiblings, TaskFacts, TaskInput
+from workerdiag.model.dask import Method, Reply, Scheduler, TaskState, WorkerState
+from workerdiag.model.evidence import TaskFacts, TaskInput
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.deaths import HANDLER as WATCH_HANDLER
@@ -353,8 +353,8 @@ def removal_record(
 
 #: Noting sizes takes at most so many seconds at first, and this share of the time after them.
 _FACTS_S, _FACTS_SHARE = 0.1, 0.005
-#: Tasks whose sizes are told, largest inputs of each, and stored results that are looked at for those of its kind.
-_MAX_FACTS, _MAX_INPUTS, _MAX_STORED = 6, 8, 2000
+#: Tasks whose sizes are told, and largest inputs of each.
+_MAX_FACTS, _MAX_INPUTS = 6, 8
 #: Inputs of one task that are looked at; and tasks of which the most suspicious ones are chosen.
 _MAX_LOOKED_AT, _MAX_CHOSEN_FROM = 5000, 500
 
@@ -362,35 +362,25 @@ _MAX_LOOKED_AT, _MAX_CHOSEN_FROM = 5000, 500
 def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[TaskFacts, ...]:
     """Sizes of a few tasks of a lost worker, which the scheduler forgets soon after they fail: of those that ran.
 
-    If none is known to have run, of the most suspicious ones. Results that were lost with the worker count among
-    those of their kind. *event* is as for `removal_record`.
+    If none is known to have run, of the most suspicious ones. *event* is as for `removal_record`.
     """
     keys: Collection[object] = event.get("processing-tasks") or ()
     running = [task.key for task in state.executing if task.key in keys]
     suspects = _suspicious_counts(scheduler, list(islice(keys, _MAX_CHOSEN_FROM)))
     chosen = islice(dict.fromkeys((*running, *suspects)), _MAX_FACTS)
-    tasks = list(filter(None, map(scheduler.tasks.get, chosen)))
-    lost = map(scheduler.tasks.get, islice(event.get("lost-computed-tasks") or (), _MAX_STORED))
-    in_memory = chain.from_iterable(each.has_what for each in scheduler.workers.values())
-    stored = chain(filter(None, lost), islice(in_memory, _MAX_STORED))
-    sizes: dict[object, list[int]] = {id(task.prefix): [] for task in tasks}
-    for each in stored:
-        if (known := sizes.get(id(each.prefix))) is not None and (size := internals.result_bytes(each)) is not None:
-            known.append(size)
-    return tuple(_facts_of(task, sizes[id(task.prefix)], running) for task in tasks)
+    return tuple(_facts_of(task, running) for task in filter(None, map(scheduler.tasks.get, chosen)))
 
 
-def _facts_of(task: TaskState, sizes: list[int], running: Collection[object]) -> TaskFacts:
+def _facts_of(task: TaskState, running: Collection[object]) -> TaskFacts:
     inputs = [(internals.result_bytes(each), each) for each in islice(task.dependencies, _MAX_LOOKED_AT)]
     known = [size for size, _ in inputs if size is not None]
     spec_bytes = None
     with guarded("sizing a task's specification"):
         spec_bytes = estimated_bytes(internals.run_spec(task))
+    states: Mapping[str, int] = getattr(task.prefix, "states", {})
     return TaskFacts(
         key=_clipped_key(task.key),
         ran=task.key in running,
-        ran_together=len(running) or None,
-        is_source=not task.dependencies,
         input_count=len(task.dependencies),
         input_bytes=sum(known) if known else None,
         inputs=tuple(
@@ -398,21 +388,7 @@ def _facts_of(task: TaskState, sizes: list[int], running: Collection[object]) ->
             for size, each in nlargest(_MAX_INPUTS, inputs, key=lambda pair: pair[0] or 0)
         ),
         spec_bytes=spec_bytes,
-        siblings=_siblings(task.prefix, sorted(sizes)),
-    )
-
-
-def _siblings(prefix: TaskPrefix, sizes: list[int]) -> FinishedSiblings:
-    states: Mapping[str, int] = getattr(prefix, "states", {})
-    average_s = getattr(prefix, "duration_average", -1.0)
-    return FinishedSiblings(
-        count=sum(states.get(name, 0) for name in ("memory", "released", "forgotten")),
-        total_bytes=getattr(prefix, "nbytes_total", None),
-        looked_at=len(sizes),
-        smallest_bytes=sizes[0] if sizes else None,
-        median_bytes=sizes[len(sizes) // 2] if sizes else None,
-        largest_bytes=sizes[-1] if sizes else None,
-        average_s=average_s if average_s >= 0 else None,
+        finished_siblings=sum(states.get(name, 0) for name in ("memory", "released", "forgotten")),
     )
 
 

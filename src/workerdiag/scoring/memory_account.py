@@ -57,7 +57,7 @@ class TaskNeeds:
         return cls(
             key=facts.key,
             kind=kind_of_task(facts.key),
-            finished=facts.siblings.count,
+            finished=facts.finished_siblings,
             inputs=facts.input_count,
             inputs_bytes=facts.input_bytes or 0,
             largest_input_bytes=max(sizes, default=0),

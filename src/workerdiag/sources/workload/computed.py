@@ -42,9 +42,8 @@ _MAX_LINE_CHARS, _MAX_ASSIGNMENT_LINES = 300, 12
 class Assignment:
     """Where the caller gave a value its name."""
 
-    #: The name, e.g. ``x``, and the line of its assignment; "" and 0 if not known.
+    #: The name, e.g. ``x``.
     name: str
-    line: int = 0
     #: The statement, e.g. ``x = da.ones(10, chunks=5)``.
     code: str = ""
 
@@ -197,7 +196,7 @@ def _assignment(frame: FrameType, line: int, name: str) -> Assignment:
         ):
             count, code = _statement(lines[at : at + _MAX_ASSIGNMENT_LINES])
             if first + at + count <= line:
-                return Assignment(name=name, line=first + at, code=code)
+                return Assignment(name=name, code=code)
     return Assignment(name=name)
 
 

@@ -140,7 +140,7 @@ def _chosen(layers: Iterable[Step]) -> list[Step]:
 
 def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:
     if assigned := _assignment(step.token, computed):
-        step = evolve(step, variable=assigned.name, made_by=assigned.code, made_at_line=assigned.line or None)
+        step = evolve(step, variable=assigned.name, made_by=assigned.code)
     step = evolve(
         step, dims=computed.dims.get(step.token, ()), key_share=step.key_share and round(step.key_share, 3)
     )
