@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workerdiag import LogText, explain
 from workerdiag.correlation.assemble import merge_ends
-from workerdiag.correlation.process_ends import CandidateTable, EndBuilder, EndList
+from workerdiag.correlation.process_ends import CandidateTable, LogReader
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
@@ -51,15 +51,12 @@ def test_a_removal_is_of_the_latest_end_of_its_worker():
     """Of an address that was used again it is the later process, whichever learned its name first."""
     worker = Identity(worker="tcp://10.0.0.4:4002")
     named = Match(owner="worker.stopping", role="self-closed", origin="log", line=1, identity=worker)
-    listed = EndList()
-    first, second = EndBuilder(), EndBuilder()
-    listed.add(first)
-    listed.add(second)
-    assert (listed.latest_of(worker.worker), listed.latest_of(None)) == (None, None)
-    listed.learn(second, named)
-    listed.learn(first, named)
-    assert listed.latest_of(worker.worker) is second
-    assert list(listed.latest(1)) == [second]
+    reader = LogReader()
+    first, second = (reader._new_end(Match(owner="nanny.killed", role="death")) for _ in range(2))
+    reader._learn(second, named)
+    reader._learn(first, named)
+    (ended, removed) = reader.read([Match(owner="scheduler.removed", role="removal", identity=worker, line=2)])
+    assert ([each.line for each in ended.marks], [each.line for each in removed.marks]) == ([1], [1, 2])
 
 
 LINE = "2026-05-04 11:22:{:02},100 - distributed.nanny - {}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 
+from workerdiag.correlation.clock_sync import nearest_s
 from workerdiag.correlation.process_ends import NEAR_LINES
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY
@@ -56,7 +57,7 @@ class ForeignProcesses:
         times = sorted(end.when for end in own if end.when is not None)
         for mark in (mark for end in foreign for mark in end.marks if mark.line):
             # A kill hours away may still be ours, by a clock in another time zone.
-            if mark.when is None or not times or _is_near(mark.when, times):
+            if mark.when is None or not times or nearest_s(mark.when, times) <= BEFORE_S:
                 self._kills.setdefault(mark.origin, []).append(mark)
 
     def include(self, match: Match) -> bool:
@@ -64,11 +65,6 @@ class ForeignProcesses:
         if match.stream == "kernel" and match.identity == NO_IDENTITY:
             return any(_is_one_report(match, kill) for kill in self._kills.get(match.origin, ()))
         return _names_any(match, self._foreign) and not _names_any(match, self._own)
-
-
-def _is_near(when: float, times: Sequence[float]) -> bool:
-    place = bisect_left(times, when - BEFORE_S)
-    return place < len(times) and times[place] <= when + BEFORE_S
 
 
 def _is_one_report(line: Match, kill: Match) -> bool:
@@ -93,11 +89,9 @@ def _names_process(match: Match, end: ProcessEnd) -> bool:
 
 def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
     """Whether a kernel, whose log goes back for weeks, wrote *sign* more than all time zones from all *times*."""
-    when = sign.when
-    if sign.stream != "kernel" or when is None or not times or not is_timed:
+    if sign.stream != "kernel" or sign.when is None or not times or not is_timed:
         return False
-    place = bisect_left(times, when)
-    return all(abs(each - when) > 26 * 3600.0 for each in times[max(0, place - 1) : place + 1])
+    return nearest_s(sign.when, times) > 26 * 3600.0
 
 
 class _Deaths:

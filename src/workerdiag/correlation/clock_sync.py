@@ -139,11 +139,12 @@ def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[f
 
 
 def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
-    close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= 3.0]
+    close = [each for end in ends if (each := nearest_s(end - ahead_s, removals)) <= 3.0]
     return len(close), -sum(close) / len(close) if close else 0.0
 
 
-def _nearest_s(when: float, times: Sequence[float]) -> float:
+def nearest_s(when: float, times: Sequence[float]) -> float:
+    """Seconds from *when* to the nearest of *times*, which are sorted; infinite without any."""
     place = bisect_left(times, when)
     return min((abs(when - each) for each in times[max(0, place - 1) : place + 1]), default=inf)
 

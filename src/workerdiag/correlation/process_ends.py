@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from math import inf
 
 from attrs import asdict, define, evolve, field
@@ -38,7 +38,9 @@ class LogReader:
     """Reads the landmarks of one log in order and assembles ends from them."""
 
     def __init__(self) -> None:
-        self._ends = EndList()
+        #: All ends with their numbers, and the latest of each worker.
+        self._numbers: dict[EndBuilder, int] = {}
+        self._latest: dict[str, EndBuilder] = {}
         self._open: list[EndBuilder] = []
         self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
@@ -60,7 +62,7 @@ class LogReader:
             "start": self._start,
             "stop-request": self._stop,
             "self-closed": self._ended,
-            "closed": lambda mark: self._ends.learn(self._open_for(mark), mark),
+            "closed": lambda mark: self._learn(self._open_for(mark), mark),
             "death": self._death,
             "removal": self._removal,
             "restart": self._restart,
@@ -75,7 +77,14 @@ class LogReader:
                 self._last_goodbye = mark
             elif handler := handlers.get(mark.role):
                 handler(mark)
-        return self._ends.build()
+        return [end.build() for end in self._numbers]
+
+    def _learn(self, end: EndBuilder, mark: Match) -> None:
+        end.learn_from(mark, reporter=f"{mark.stream or 'worker'} log")
+        if worker := end.identity.worker:
+            known = self._latest.setdefault(worker, end)
+            if self._numbers[known] < self._numbers[end]:
+                self._latest[worker] = end
 
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
@@ -95,7 +104,7 @@ class LogReader:
         ]
         if len(self._nannies) > 1 or len(over) > 1:
             over = [] if restarts else [end for end in over if not _is_being_killed(end)][:1]
-        self._open = [each for each in self._open if not any(each is end for end in over)]
+        self._open = [each for each in self._open if each not in over]
 
     def _stop(self, mark: Match) -> None:
         if mark.owner in _STOP_REQUESTS:
@@ -104,12 +113,12 @@ class LogReader:
         self._informative = self._informative or mark.owner != STILL_ALIVE  # which is a warning
         end = self._open_for(mark)
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
-        self._ends.learn(end, mark)
+        self._learn(end, mark)
 
     def _ended(self, mark: Match) -> EndBuilder:
         end = self._open_for(mark)
         end.lost = True
-        self._ends.learn(end, mark)
+        self._learn(end, mark)
         return end
 
     def _death(self, mark: Match) -> None:
@@ -124,34 +133,31 @@ class LogReader:
         self._worker = None
 
     def _removal(self, mark: Match) -> None:
-        end = self._ends.latest_of(mark.identity.worker) or self._new_end(mark)
+        end = self._latest.get(mark.identity.worker or "") or self._new_end(mark)
         goodbye = self._last_goodbye
         is_near = goodbye is not None and 0 <= mark.line - goodbye.line <= GOODBYE_LINES
         polite = is_near or "follows" in mark.captures
         end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
         end.stop_requested = end.stop_requested or mark.owner in EXPECTED_REMOVALS
-        self._ends.learn(end, mark)
+        self._learn(end, mark)
 
     def _restart(self, mark: Match) -> None:
-        self._mark_restarted(mark)
-        self._restarts += 1
-        self._worker = None
-
-    def _mark_restarted(self, mark: Match) -> None:
-        near = [each for each in self._ends.latest(MAX_AT_ONCE) if not each.restarted and _is_near_end(each, mark)]
+        latest = islice(reversed(self._numbers), MAX_AT_ONCE)
+        near = [each for each in latest if not each.restarted and _is_near_end(each, mark)]
         # the death of one with an exit was told; one that is only asked to close may yet live
         if near:
-            over = next((each for each in near if each.exit_known), near[0])
-            over.restarted = True
-            self._ends.learn(over, mark)
-            self._open = [each for each in self._open if each is not over]
-            return
-        end = self._new_end(mark)
-        end.lost, end.restarted = True, True
-        self._ends.learn(end, mark)
-        if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
-            end.status = 0
+            end = next((each for each in near if each.exit_known), near[0])
+            self._open = [each for each in self._open if each is not end]
+        else:
+            end = self._new_end(mark)
+            end.lost = True
+            if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
+                end.status = 0
+        end.restarted = True
+        self._learn(end, mark)
+        self._restarts += 1
+        self._worker = None
 
     def _open_for(self, mark: Match) -> EndBuilder:
         ends = self._open[::-1]
@@ -189,7 +195,7 @@ class LogReader:
 
     def _new_end(self, mark: Match) -> EndBuilder:
         end = EndBuilder(identity=self._identity_in(mark), stop_requested=self._is_requested(mark))
-        self._ends.add(end)
+        self._numbers[end] = len(self._numbers)
         return end
 
     def _identity_in(self, mark: Match) -> Identity:
@@ -293,38 +299,6 @@ class EndBuilder:
         return ProcessEnd(**known | {"reporters": tuple(self.reporters), "marks": tuple(self.marks)})
 
 
-class EndList:
-    """The ends that one log reports, in its order, and the latest of each worker."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[EndBuilder, int] = {}
-        self._latest: dict[str, EndBuilder] = {}
-
-    def add(self, end: EndBuilder) -> None:
-        """Append one."""
-        self._numbers[end] = len(self._numbers)
-
-    def learn(self, end: EndBuilder, mark: Match) -> None:
-        """Add to one of these what *mark* says."""
-        end.learn_from(mark, reporter=f"{mark.stream or 'worker'} log")
-        if worker := end.identity.worker:
-            known = self._latest.setdefault(worker, end)
-            if self._numbers[known] < self._numbers[end]:
-                self._latest[worker] = end
-
-    def latest_of(self, worker: str | None) -> EndBuilder | None:
-        """The last end of a worker, or None."""
-        return self._latest.get(worker) if worker else None
-
-    def latest(self, most: int) -> Iterator[EndBuilder]:
-        """The last ends, at most this many, newest first."""
-        return islice(reversed(self._numbers), most)
-
-    def build(self) -> list[ProcessEnd]:
-        """All as values."""
-        return [end.build() for end in self._numbers]
-
-
 #: Seconds between the reports of ends that are compared.
 _BUCKET_S = 4.0
 #: Time buckets under which a slow end is found at most: its first and its last.
@@ -394,7 +368,8 @@ class CandidateTable(EndTable):
         """The ends that may be *end*, by number, without *taken*: with its name, at its time, or without a time."""
         found = {number for number in self.with_name(*end.identities) if number not in taken}
         compared = 0
-        for number in self._near(span) if end.when is not None else self._all():
+        everywhere = chain.from_iterable([self._timeless, *self._buckets.values()])
+        for number in self._near(span) if end.when is not None else everywhere:
             if number not in found and number not in taken:
                 found.add(number)
                 compared += 1
@@ -407,11 +382,6 @@ class CandidateTable(EndTable):
             for near in (bucket, bucket - 1, bucket + 1):
                 yield from self._buckets.get(near, ())
         yield from self._timeless
-
-    def _all(self) -> Iterator[int]:
-        yield from self._timeless
-        for numbers in self._buckets.values():
-            yield from numbers
 
 
 def _time_buckets(span: tuple[float, float]) -> list[int]:
