@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import ClassVar, get_args
 
 from attrs import field, frozen
 from attrs.validators import ge, matches_re, min_len
@@ -84,6 +85,7 @@ class VersionedSign(NamedSign):
 class LogSign(TextRule, NamedSign):
     """A message in a log."""
 
+    kind: ClassVar[str] = "log"
     #: Whether it is a sign only if the captured ``worker`` has not registered before in the same log.
     only_unregistered: bool = False
 
@@ -92,6 +94,7 @@ class LogSign(TextRule, NamedSign):
 class LandmarkSign(VersionedSign):
     """A landmark (``knowledge/landmarks``) with certain captures, e.g. a stop for a given reason."""
 
+    kind: ClassVar[str] = "landmark"
     landmark: str
     #: RE2 patterns by capture name; each must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
@@ -101,6 +104,7 @@ class LandmarkSign(VersionedSign):
 class ExitSign(NamedSign):
     """The exit of the dead process, whoever reported it."""
 
+    kind: ClassVar[str] = "exit"
     signals: tuple[int, ...] = ()
     statuses: tuple[int, ...] = ()
     by: tuple[ExitWitness, ...] = ("process",)
@@ -120,6 +124,7 @@ class ExitSign(NamedSign):
 class EventSign(VersionedSign):
     """An event of the scheduler, the platform or the operating system."""
 
+    kind: ClassVar[str] = "event"
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
     topic: str
     #: RE2 pattern by field, which must match the whole value; or a boolean, which must equal it.
@@ -132,6 +137,7 @@ class EventSign(VersionedSign):
 class ExceptionSign(VersionedSign):
     """The exception that the caller caught, or an exception in it."""
 
+    kind: ClassVar[str] = "exception"
     #: Names of exception types, with or without module.
     types: tuple[str, ...] = ()
     #: RE2, searched in the text.
@@ -144,6 +150,7 @@ class ExceptionSign(VersionedSign):
 class AbsentSign(NamedSign):
     """Something that was looked for where it would have been, and is not there."""
 
+    kind: ClassVar[str] = "absent"
     #: Landmarks that were all absent for this death.
     landmarks: tuple[str, ...]
     #: The place that must have been inspected.
@@ -154,6 +161,7 @@ class AbsentSign(NamedSign):
 class TogetherSign(NamedSign):
     """Several signs or landmarks close together, which say more than each alone."""
 
+    kind: ClassVar[str] = "together"
     #: Names of signs of the same cause, or ids of landmarks. A name given twice must show twice.
     signs: tuple[str, ...]
     #: Further names, of which one is enough. With `in_order` it comes last.
@@ -166,16 +174,8 @@ class TogetherSign(NamedSign):
 
 Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign
 
-#: The name of each kind in rule files.
-SIGN_KINDS: Mapping[str, type[Sign]] = {
-    "log": LogSign,
-    "landmark": LandmarkSign,
-    "exit": ExitSign,
-    "event": EventSign,
-    "exception": ExceptionSign,
-    "absent": AbsentSign,
-    "together": TogetherSign,
-}
+#: The class of each kind in rule files.
+SIGN_KINDS: Mapping[str, type[Sign]] = {each.kind: each for each in get_args(Sign)}
 
 #: Placeholders of mitigations, in braces: the memory of a death, ...
 MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "pod_memory", "growth", "percent")
@@ -426,9 +426,9 @@ class Rulebook:
     #: known to compile and is not searched in logs.
     literals: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False, eq=False, repr=False)
 
-    def cause(self, cause_id: str) -> Cause | None:
+    def cause(self, cause_id: str | None) -> Cause | None:
         """Return the cause with that id, or None."""
-        return self._causes_by_id.get(cause_id)
+        return self._causes_by_id.get(cause_id or "")
 
     @cached_property
     def _causes_by_id(self) -> Mapping[str, Cause]:

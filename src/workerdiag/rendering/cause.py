@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import fields
 
-from workerdiag.model.rules import (
-    AbsentSign,
-    Cause,
-    EventSign,
-    ExceptionSign,
-    ExitSign,
-    LandmarkSign,
-    LogSign,
-    Mitigation,
-    Sign,
-)
+from workerdiag.model.rules import Cause, LogSign, Mitigation, Sign
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
 from workerdiag.rendering.outline import Item, Outline, Section, labelled_notes
 from workerdiag.rendering.text import render_outline
@@ -35,6 +25,15 @@ _RETRIES: Mapping[RetryVerdict, str] = {
     "safe": "The same work should succeed.",
     "unsafe": "The same work may fail the same way.",
     "unknown": "Unknown.",
+}
+_SIGNS: Mapping[str, str] = {
+    "log": "a log message",
+    "landmark": "a landmark",
+    "exit": "the exit of the process",
+    "event": "an event",
+    "exception": "an exception",
+    "absent": "an absence",
+    "together": "signs close together",
 }
 
 
@@ -82,15 +81,7 @@ def _provenance(cause: Cause) -> Iterator[str]:
 
 
 def _sign_item(sign: Sign) -> Item:
-    kinds: Mapping[type, str] = {
-        LogSign: "a log message",
-        LandmarkSign: "a landmark",
-        ExitSign: "the exit of the process",
-        EventSign: "an event",
-        ExceptionSign: "an exception",
-        AbsentSign: "an absence",
-    }
-    head = f"{sign.name}, {sign.grade}: {kinds.get(type(sign), 'signs close together')}"
+    head = f"{sign.name}, {sign.grade}: {_SIGNS[sign.kind]}"
     seen = sign.seen[:1] if isinstance(sign, LogSign) else ()
     quote = tuple(part for line in seen for part in line.strip("\n").split("\n"))
     return Item(text=head, notes=tuple(_sign_details(sign)), quote=quote)

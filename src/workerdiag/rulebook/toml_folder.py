@@ -230,7 +230,6 @@ SCHEMA = 1
 #: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
 ENGINE = (0, 1)
 
-KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 #: TOML tables are named in the singular, as TOML files usually have them.
 FIELD_OF_TABLE = {each: f"{each}s" for each in ("sign", "mitigation", "rival", "next_step", "example")}
 FIELD_OF_TABLE["except"] = "exceptions"
@@ -265,7 +264,7 @@ def rule_converter() -> Converter:
         return made.structure(rest, SIGN_KINDS[kind])
 
     made.register_structure_hook_func(lambda cls: cls == Sign, structure_sign)
-    for cls, kind in KIND_OF.items():
+    for kind, cls in SIGN_KINDS.items():
         made.register_unstructure_hook(cls, _unstructure_tagged(made, cls, kind))
     return made
 
@@ -338,7 +337,7 @@ def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigat
 
 
 def unknown_cause_problems(
-    causes: Iterable[Cause], rules: Iterable[SharedRules], errors: Iterable[ErrorRule] = ()
+    causes: Iterable[Cause], rules: Iterable[SharedRules], errors: Iterable[ErrorRule]
 ) -> Iterable[str]:
     """Yield a line for each name in *rules* or *errors* that is not a cause of this folder."""
     ids = {each.id for each in causes}
