@@ -110,6 +110,12 @@ class BundleError(UnusableFileError):
     _sentence = "cannot use {name} as a death bundle: {why}"
 
 
+class BadBoxError(UnusableFileError):
+    """A file is not a black box that this version can read, or cannot be read at all."""
+
+    _sentence = "cannot read {name} as a black box: {why} (give a file that ends in .box, or its folder)"
+
+
 class KitError(UnusableFileError):
     """A kit cannot be written, read or replayed."""
 
@@ -149,19 +155,6 @@ class RuleFileError(WorkerdiagError):
         count = len(self.problems)
         head = f"cannot use {self.place}: {count} problem{'s' if count != 1 else ''}"
         return "\n  ".join((head, *self.problems))
-
-
-@define(eq=False)
-class BadBoxError(WorkerdiagError):
-    """A file is not a black box that this version can read, or cannot be read at all."""
-
-    #: Path of the file; empty if there was none.
-    name: str
-    why: str
-
-    def __str__(self) -> str:
-        name = self.name or "the bytes"
-        return f"cannot read {name} as a black box: {self.why} (give a file that ends in .box, or its folder)"
 
 
 @define(eq=False)

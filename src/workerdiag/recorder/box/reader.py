@@ -47,7 +47,7 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
         BadBoxError: It is not a black box, has another format, or cannot be read. Nothing else is raised.
     """
     if isinstance(source, bytes):
-        return _decode_box(source[: layout.MAX_BYTES], name="")
+        return _decode_box(source[: layout.MAX_BYTES], name="the bytes")
     path = Path(source)
     stacks = _read_fault(path)
     box = _decode_box(_read_file(path, layout.MAX_BYTES), name=str(path))
