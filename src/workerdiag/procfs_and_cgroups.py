@@ -43,14 +43,8 @@ def process_identity() -> Mapping[str, str]:
 
 def process_start_ms(pid: int) -> int | None:
     """When a process started, in milliseconds since the machine did; None without such a process or ``/proc``."""
-    try:
-        with Path(f"/proc/{pid}/stat").open("rb") as file:
-            stat = file.read(4096)
-        # Field 22, counted from 1; the second, a name in parentheses, may hold blanks and parentheses.
-        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
-        return ticks * 1000 // os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
+    ticks = _stat_fields(pid)[19:20]
+    return int(ticks[0]) * 1000 // os.sysconf("SC_CLK_TCK") if ticks else None
 
 
 def is_running(pid: int, started_ms: int) -> bool:
@@ -58,42 +52,32 @@ def is_running(pid: int, started_ms: int) -> bool:
 
     A zombie is not: it ended, and only its parent has not asked how.
     """
-    try:
-        with Path(f"/proc/{pid}/stat").open("rb") as file:
-            state = file.read(4096).rpartition(b")")[2].split()[:1]
-    except OSError:
-        return False
-    return state not in ([b"Z"], [b"X"]) and process_start_ms(pid) == started_ms
+    return _stat_fields(pid)[:1] not in (["Z"], ["X"]) and process_start_ms(pid) == started_ms
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields from the third on; the second, a name in parentheses, may hold blanks and parentheses."""
+    return _read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
 
 
 def process_memory(pid: int) -> dict[str, int]:
     """The memory of a process by the names of ``/proc/PID/status`` (``VmRSS``, ``VmData``, ...), in bytes."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
+    lines = _read_text(Path(f"/proc/{pid}/status")).splitlines()
     pairs = (line.partition(":")[::2] for line in lines if line.startswith("Vm"))
     return {name: int(size.split()[0]) * 1024 for name, size in pairs if size.endswith("kB")}
 
 
 def host_available_bytes() -> int | None:
     """Memory that the host could still give without swapping (``man 5 proc``, meminfo); None if not known."""
-    try:
-        with Path("/proc/meminfo").open("rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
+    for line in _read_text(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return None
 
 
 def boot_id() -> str:
     """Which start of the machine this is; empty if not known. Containers of one kernel have the same."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:64]
-    except (OSError, ValueError):
-        return ""
+    return _read_text(Path("/proc/sys/kernel/random/boot_id")).strip()[:64]
 
 
 def pid_namespace() -> str:
