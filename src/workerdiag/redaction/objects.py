@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from operator import is_
 from typing import Any, TypeVar, cast
@@ -44,33 +44,29 @@ def _redact_value(value: object) -> object:
         case list() | tuple():
             elements = [redact_object(_redact_pair(each)) for each in value]
             return value if all(map(is_, elements, value)) else type(value)(elements)
-    names = _field_names(cast("Hashable", type(value)))
-    return _redact_mapping(value) if names is None else _redact_fields(value, names)
+    return _redact_mapping(value) if isinstance(value, Mapping) else map_fields(redact_object, value)
 
 
-def _redact_mapping(value: object) -> object:
-    if not isinstance(value, Mapping):
-        return value
+def _redact_mapping(value: Mapping[object, object]) -> object:
     return {
         _redact_value(key): _redact_field(str(key), each) for key, each in _redact_name_and_value(value).items()
     }
 
 
-def _redact_fields(value: object, names: Iterable[tuple[str, str]]) -> object:
+def map_fields(change: Callable[[object], object], value: T) -> T:
+    """An object of attrs with each part of its value changed; any other object itself."""
     changes = {}
-    for name, alias in names:
+    for name, alias in _field_names(cast("Hashable", type(value))):
         old = getattr(value, name)
-        if (new := redact_object(old)) is not old:
+        if (new := change(old)) is not old:
             changes[alias] = new
-    return evolve(cast("Any", value), **changes) if changes else value
+    return cast("T", evolve(cast("Any", value), **changes)) if changes else value
 
 
 @cache
-def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...] | None:
-    """The names of a class's fields and of their arguments, or None if it is not of attrs."""
-    if not has(kind):
-        return None
-    return tuple((each.name, each.alias or each.name) for each in fields(kind) if each.eq)
+def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...]:
+    """The names of a class's fields and of their arguments; none if it is not of attrs."""
+    return tuple((each.name, each.alias or each.name) for each in fields(kind) if each.eq) if has(kind) else ()
 
 
 def _redact_field(name: str, value: object) -> object:

@@ -6,10 +6,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import is_
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
-from attrs import AttrsInstance, evolve, fields, has
+from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
@@ -17,6 +18,7 @@ from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.timeline import HeldObject, ProcessHistory
 from workerdiag.model.user_code import is_library
 from workerdiag.model.vocabulary import RetryAction, Verdict
+from workerdiag.redaction.objects import map_fields
 from workerdiag.redaction.visible_text import ESCAPES
 from workerdiag.units import format_bytes, format_duration, format_limit, format_time
 
@@ -123,14 +125,7 @@ def map_texts(change: Callable[[str], str], value: T) -> T:
         return cast("T", [map_texts(change, each) for each in value])
     if isinstance(value, dict):
         return cast("T", {map_texts(change, key): map_texts(change, each) for key, each in value.items()})
-    if has(type(value)):
-        changes: dict[str, object] = {}
-        for each in fields(cast("type[AttrsInstance]", type(value))):
-            old = getattr(value, each.name)
-            if each.eq and (new := map_texts(change, old)) is not old:
-                changes[each.alias or each.name] = new
-        return cast("T", evolve(cast("Any", value), **changes)) if changes else value
-    return value
+    return map_fields(partial(map_texts, change), value)
 
 
 def one_line(text: str) -> str:
