@@ -8,7 +8,7 @@ from workerdiag.rendering.task_timeline import candidate_bars
 
 def test_each_candidate_has_a_bar_as_long_as_it_is_likely():
     """The likeliest first, "something else" last."""
-    bars = candidate_bars(explained())
+    bars = list(candidate_bars(explained()))
     assert [bar.percent for bar in bars] == ["97%", "2%", "1%"]
     assert [bar.id for bar in bars] == ["nanny.memory-terminate", "kernel.oom-killer", ""]
     assert 'width="97%"' in bars[0].svg
@@ -24,6 +24,6 @@ def test_what_speaks_against_the_others_is_said():
 
 def test_without_candidates_there_are_no_bars():
     """A healthy cluster has none, and what is next to impossible is left out."""
-    assert candidate_bars(no_death()) == ()
+    assert not list(candidate_bars(no_death()))
     rare = nanny_kill(probability=0.001)
     assert [bar.id for bar in candidate_bars(unknown(causes=(rare,), unknown_probability=0.999))] == [""]

@@ -105,7 +105,7 @@ def _content(findings: Findings) -> dict[str, object]:
     figures = (account_figure(findings.memory), memory, timeline_figure(findings))
     times = [each.when for each in findings.deaths if each.when is not None]
     first, advice, sections = _split_advice(report)
-    bars = candidate_bars(findings)
+    bars = list(candidate_bars(findings))
     if bars:  # the likeliest candidate has one too
         sections = [evolve(each, title="Candidates") if each.topic == "candidates" else each for each in sections]
     return {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.memory import MemoryAccount
@@ -113,16 +114,14 @@ def account_figure(account: MemoryAccount | None) -> Figure | None:
 @frozen
 class _Memory:
     known: ProcessHistory
-    #: Those with memory in them.
-    samples: tuple[MemorySample, ...] = field(init=False)
-    limits: tuple[Limit, ...] = field(init=False)
 
-    @samples.default
-    def _tell_memory(self) -> tuple[MemorySample, ...]:
+    @cached_property
+    def samples(self) -> tuple[MemorySample, ...]:
+        """Those with memory in them."""
         return tuple(each for each in self.known.samples if _values(each))
 
-    @limits.default
-    def _find_limits(self) -> tuple[Limit, ...]:
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
         return tuple(limits_of(self.known.limits))
 
     @property

@@ -345,12 +345,8 @@ class CandidateBar:
     against: tuple[str, ...] = ()
 
 
-def candidate_bars(findings: Findings) -> tuple[CandidateBar, ...]:
+def candidate_bars(findings: Findings) -> Iterator[CandidateBar]:
     """A bar for each likely cause and for "something else"; none where no cause is a candidate."""
-    return tuple(_bars(findings)) if findings.causes else ()
-
-
-def _bars(findings: Findings) -> Iterator[CandidateBar]:
     likely = [each for each in findings.causes if each.probability >= MIN_CHANCE][:MAX_CANDIDATES]
     for number, cause in enumerate(likely):
         against = tuple(
@@ -359,7 +355,7 @@ def _bars(findings: Findings) -> Iterator[CandidateBar]:
         )
         bar = share_bar(one_line(cause.title), cause.id, cause.probability, "other" if number else "top")
         yield evolve(bar, against=against)
-    if findings.unknown_probability >= MIN_CHANCE:
+    if findings.causes and findings.unknown_probability >= MIN_CHANCE:
         yield share_bar("Something else", "", findings.unknown_probability, "unknown")
 
 
