@@ -7,8 +7,9 @@ few lines around it; where there are many logs, less of each.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 from attrs import define, evolve, field, frozen
 
@@ -193,6 +194,7 @@ class LogCopy:
 
     def __init__(self, like: LogChunk) -> None:
         self._like = evolve(like, data=b"")
+        self.origin = like.origin
         self._read_bytes = 0
         #: Once it was read: its beginning and its end, and the index into `SIZES` of the last shrinking.
         self._ends: tuple[LogExcerpt, ...] = ()
@@ -208,11 +210,6 @@ class LogCopy:
         self._messages: dict[int, LogExcerpt] = {}
         self._message_bytes = 0
         self._signs: defaultdict[tuple[str, str], _OutermostMessages] = defaultdict(_OutermostMessages)
-
-    @property
-    def origin(self) -> str:
-        """Name of the log."""
-        return self._like.origin
 
     def take(self, chunk: LogChunk) -> None:
         """Take the next bytes."""
@@ -247,7 +244,7 @@ class LogCopy:
             self._messages[message.start] = message
             self._message_bytes += len(message.data) - (len(known.data) if known else 0)
             if self._message_bytes > 2 * _MESSAGE_BYTES:
-                self._drop_inner()
+                self._keep(self._ranked(), _MESSAGE_BYTES)
 
     @property
     def size_bytes(self) -> int:
@@ -271,18 +268,13 @@ class LogCopy:
         self._size += 1
         head, tail, room_bytes = SIZES[self._size]
         self._ends = head_excerpt(self._ends[0], head), tail_excerpt(self._ends[-1], tail)
-        messages, self._messages = self._messages.values(), {}
-        for each in messages:
-            room_bytes -= len(each.data)
-            if room_bytes < 0:
-                break
-            self._messages[each.start] = each
+        self._keep(list(self._messages.values()), room_bytes)
 
     def kept_evidence(self) -> KeptLog:
         """The log as it is handed on."""
         excerpts = merge_excerpts((*self._ends, *self._messages.values()))
         return KeptLog(
-            origin=self._like.origin,
+            origin=self.origin,
             stream=self._like.stream,
             identity=self._like.identity,
             read_bytes=self._read_bytes,
@@ -295,13 +287,11 @@ class LogCopy:
         starts = dict.fromkeys(start for _, start in ranked)
         return [self._messages[start] for start in starts if start in self._messages]
 
-    def _drop_inner(self) -> None:
-        ranked, self._messages, self._message_bytes = self._ranked(), {}, 0
-        for message in ranked:
-            if self._message_bytes + len(message.data) > _MESSAGE_BYTES:
-                break
-            self._messages[message.start] = message
-            self._message_bytes += len(message.data)
+    def _keep(self, messages: Sequence[LogExcerpt], room_bytes: int) -> None:
+        """Keep those of the *messages* for which there is room, the first ones first."""
+        ends = accumulate(len(each.data) for each in messages)
+        self._messages = {each.start: each for each, end in zip(messages, ends, strict=True) if end <= room_bytes}
+        self._message_bytes = sum(len(each.data) for each in self._messages.values())
 
 
 @frozen(kw_only=True)
