@@ -129,9 +129,7 @@ def _quiet_logs(folder: Path) -> list[Path]:
 
 
 def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    path = folder / QUIET_LINES
-    own = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for line in dict.fromkeys((*(line for line in own if line and not line.startswith("#")), *quiet_lines())):
+    for line in dict.fromkeys((*quiet_lines(folder), *quiet_lines())):
         found = diagnose([LogChunk(origin=QUIET_LINES, data=line.encode())], book, matcher=matcher)
         yield from quiet_problems(f"quiet line {line!r}", found, book)
 

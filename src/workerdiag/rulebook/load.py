@@ -91,9 +91,10 @@ def shipped_folder() -> Path:
     return copy
 
 
-def quiet_lines() -> tuple[str, ...]:
-    """Lines that healthy clusters write (``knowledge/quiet.txt``), each as ``logger - LEVEL - message``."""
-    text = (shipped_folder() / "quiet.txt").read_text(encoding="utf-8")
+def quiet_lines(folder: Path | None = None) -> tuple[str, ...]:
+    """Lines that healthy clusters write (``quiet.txt`` of a rule folder), each as ``logger - LEVEL - message``."""
+    path = (folder or shipped_folder()) / "quiet.txt"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
