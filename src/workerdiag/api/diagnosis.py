@@ -51,7 +51,7 @@ class Diagnosis(Findings):
 
         It is the same where the replay measured none, or the tasks do not pass the limit.
         """
-        from workerdiag.scoring.measured_need import with_measured_need
+        from workerdiag.scoring.cures import with_measured_need
 
         measured = replay.measured_need
         if measured is None:

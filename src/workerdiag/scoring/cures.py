@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, prod
+from typing import TypeVar
 
 from attrs import evolve
 
-from workerdiag.model.diagnosis import Advice
-from workerdiag.model.memory import Cure, MemoryAccount, ReasonChance, Step
+from workerdiag.model.diagnosis import Advice, Findings, RetryPolicy
+from workerdiag.model.memory import Cure, MemoryAccount, MemoryTerm, ReasonChance, Step
 from workerdiag.model.replay import MeasuredNeed
 from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
+from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.memory_account import END_SHARE, Workload
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
+
+_F = TypeVar("_F", bound=Findings)
 
 #: What to do, in words, and what it costs; the change itself follows as code.
 _WORDS: Mapping[CureKind, tuple[str, str]] = {
@@ -99,7 +103,42 @@ def suggested_cures(
     return tuple(found.values())[:MAX_CURES]
 
 
-def measured_cures(
+def with_measured_need(findings: _F, measured: MeasuredNeed, deployment: Deployment | None) -> _F:
+    """The findings with that need in the decision, the memory account and the cures."""
+    account, task = findings.memory, redact_object(measured.task)[:100]
+    limit = account.limit.bytes if account is not None else None
+    cures = redact_object(_measured_cures(findings.cures, measured, limit, deployment))
+    if account is not None:
+        account = evolve(account, measured=MemoryTerm(bytes=measured.task_bytes, origin=f"replay of task {task}"))
+    advice, enough = tuple(map(cure_advice, cures)), next(each for each in cures if each.kind == "worker-memory")
+    causes = tuple(
+        evolve(each, mitigations=(*advice, *each.mitigations[len(findings.cures) :]))
+        for each in findings.causes[:1]
+    )
+    decision = evolve(
+        findings.decision,
+        needs_memory_bytes=measured.memory_bytes,
+        needs_memory_lower_bound_bytes=None,
+        policy=_measured_policy(findings.decision.policy, enough.value),
+    )
+    return evolve(findings, memory=account, cures=cures, causes=(*causes, *findings.causes[1:]), decision=decision)
+
+
+def _measured_policy(policy: RetryPolicy, value: int | None) -> RetryPolicy:
+    """The policy, with enough memory where a program may act: then the work finishes."""
+    if policy.action not in ("retry-with-memory", "do-not-retry") or value is None:
+        return policy
+    return evolve(
+        policy,
+        action="retry-with-memory",
+        reason="a replay measured how much memory the same work needs",
+        conditions=(f"Each worker that may run it needs at least {format_limit(value)}.",),
+        memory_bytes=value,
+        max_tries=1,
+    )
+
+
+def _measured_cures(
     cures: Sequence[Cure], measured: MeasuredNeed, limit_bytes: int | None, deployment: Deployment | None
 ) -> tuple[Cure, ...]:
     """The *cures* with what was measured in the place of what was worked out."""
