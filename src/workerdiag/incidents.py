@@ -24,6 +24,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.incident import NameIndex
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
@@ -144,7 +145,7 @@ def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
     """Whether it was requested, by a rule too; a stop by the platform (SIGTERM from outside) is not."""
     if death.stop_requested:
         return True
-    cause = book.cause(death.cause) if death.cause is not None else None
+    cause = book.cause(death.cause)
     is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
     return is_stop and death.probability >= 0.8
 
@@ -321,30 +322,15 @@ class _CollectedEvidence:
 
 def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> Iterator[Judged]:
     """Yield each watched death with that of the diagnosis, the nearest in time, of which each is used once."""
-    free: dict[str, list[Death]] = {}
-    for death in found:
-        for name in _names(death.identity):
-            free.setdefault(name, []).append(death)
+    by_name = NameIndex.by_identity(found)
     taken: set[int] = set()
     for each in watched:
-        same = [
-            death
-            for name in _names(each.identity)
-            for death in free.get(name, ())
-            if id(death) not in taken and each.identity.same_process(death.identity)
-        ]
+        named = (death for death in by_name.find(each.identity) if id(death) not in taken)
+        same = [death for death in named if each.identity.same_process(death.identity)]
         apart_s = {id(death): inf if death.when is None else abs(each.when - death.when) for death in same}
         nearest = min(same, key=lambda death: apart_s[id(death)], default=Death(identity=NO_IDENTITY))
         taken.add(id(nearest))
         yield each, nearest
-
-
-def _names(identity: Identity) -> Iterator[str]:
-    """Yield the names of a death for lookup: its address, or its process id without one."""
-    if identity.worker is not None:
-        yield identity.worker
-    if identity.pid is not None:
-        yield f"pid {identity.pid}"
 
 
 #: Log lines within these seconds before and after a death may be about it.

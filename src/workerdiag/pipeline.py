@@ -63,7 +63,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
         detail = f"{incident.left_out} reports of ends were not looked at"
         where: Place = "workerdiag"
         gaps.append(Gap(source=where, place=where, reason="timed-out", detail=detail, remedy=MORE_TIME))
-    notes += tuple(contradiction_notes(incident.cases))
+    notes += tuple(contradiction_notes(incident.ends))
     incident = evolve(
         incident,
         about=tuple(about),

@@ -26,9 +26,7 @@ def ended(cause):
     """A lost worker of which that cause is almost certain."""
     score = CauseScore(cause=cause, evidence=(SignEvidence(sign=cause.signs[0]),))
     chances = Distribution(chances={cause.id: 0.99}, unknown=0.01)
-    return EvaluatedCase(
-        case=Case(end=ProcessEnd(identity=DEAD, lost=True)), cause_scores=(score,), chances=chances
-    )
+    return EvaluatedCase(end=ProcessEnd(identity=DEAD, lost=True), cause_scores=(score,), chances=chances)
 
 
 @pytest.mark.parametrize("error", BOOK.errors, ids=lambda each: each.name)
@@ -37,7 +35,7 @@ def test_no_cause_answers_an_error_that_it_cannot_surface_as(error):
     for cause in BOOK.causes:
         dead = ended(cause)
         sign = Match(owner=cause.id, sign="any", origin="log")
-        incident = Incident(cases=(dead.case,), unassigned_signs=(sign,), marks=(), asked=error)
+        incident = Incident(cases=(Case(end=dead.end),), unassigned_signs=(sign,), marks=(), asked=error)
         found = question_of(incident, [dead], BOOK)
         answers = [each.chances.explanation for each in found.ends if each.chances.explanation]
         assert bool(answers) == bool(found.scope.unassigned_signs) == error.admits(cause), cause.id

@@ -6,14 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag import load_rulebook
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
-from workerdiag.scoring.relevance import StopRequests
-
-BOOK = load_rulebook(packs=False)
+from workerdiag.scoring.relevance import OrderIndex, StopRequests
 
 
 @pytest.mark.parametrize(("line", "others"), [(3, False), (2, True)])
@@ -48,8 +45,7 @@ def test_an_index_leaves_out_only_orders_to_others(found, worker, name, line):
     requests = StopRequests({RETIREMENT: [mark for _, mark in found]})
     removal = Match(owner="scheduler.remove-worker", role="removal", origin="log", line=line, last_line=line)
     end = ProcessEnd(identity=Identity(worker=worker, name=name), marks=(removal,))
-    index = requests.indexed({("exit.scheduler-retired", "retired"): signs}, BOOK)
-    seen = index["exit.scheduler-retired", "retired"].may_be_for(end)
+    seen = OrderIndex(signs, requests.named_in).may_be_for(end)
     assert [each for each in signs if each in seen] == list(seen)
     for each in signs:
         if each not in seen:
@@ -64,8 +60,6 @@ def test_thousands_of_retired_workers_are_each_held_against_few_orders():
         Match(owner="exit.retired", origin="log", line=line, identity=Identity(worker=name))
         for line, name in enumerate(names, 1)
     ]
-    requests = StopRequests({})
-    index = requests.indexed({("exit.scheduler-retired", "retired"): signs}, BOOK)
-    index = index["exit.scheduler-retired", "retired"]
+    index = OrderIndex(signs, StopRequests({}).named_in)
     for sign, name in zip(signs, names, strict=True):
         assert list(index.may_be_for(ProcessEnd(identity=Identity(worker=name)))) == [sign]

@@ -24,7 +24,7 @@ from workerdiag.model.evidence import (
     TasksAtLoss,
 )
 from workerdiag.model.identity import Identity
-from workerdiag.model.incident import Case, Incident, Lifetimes
+from workerdiag.model.incident import Case, Incident, Lifetimes, grouped
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import TOGETHER_S, ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, STANDSTILLS_OF_MACHINES, START_FAILED, STILL_ALIVE
@@ -79,9 +79,9 @@ def assemble(
     )
 
 
-def contradiction_notes(cases: Iterable[Case]) -> list[str]:
+def contradiction_notes(ends: Iterable[ProcessEnd]) -> list[str]:
     """One note for each process id of which two different ends are reported within seconds."""
-    ends = [case.end for case in cases if case.end and case.end.identity.pid and case.end.when is not None]
+    ends = [each for each in ends if each.identity.pid and each.when is not None]
     ends.sort(key=lambda end: (end.identity.pid or 0, end.when or 0.0))
     return [
         f"Two different ends of process {one.identity.pid} are reported: {one.exit_text} and {two.exit_text}. "
@@ -235,10 +235,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
 
 def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     """The ends that each log and the events report, those of the closest observer first."""
-    logs: dict[tuple[str, str], list[Match]] = {}
-    for mark in marks:
-        place = (mark.origin, _log_observer(mark)) if mark.line else ("", "events")
-        logs.setdefault(place, []).append(mark)
+    logs = grouped(marks, lambda mark: (mark.origin, _log_observer(mark)) if mark.line else ("", "events"))
     return [
         _ends_from_events(logs[place]) if place[1] == "events" else LogReader().read(logs[place])
         for place in sorted(logs, key=lambda place: _OBSERVERS.index(place[1]))

@@ -7,14 +7,14 @@ another process of that machine.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import Final, Generic, TypeVar
 
 from attrs import field, frozen
 
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
@@ -34,7 +34,16 @@ _SPOKEN = frozenset(
 #: Time zones differ by multiples of a quarter of an hour; times of logs in two zones have no order.
 _ZONE_S = 900.0
 _T = TypeVar("_T")
-_E = TypeVar("_E", ExceptionFacts, Match, MemoryReading, ProcessEnd, ProcessHistory, TasksAtLoss)
+_K = TypeVar("_K")
+_E = TypeVar("_E", bound=Death | ExceptionFacts | Match | MemoryReading | ProcessEnd | ProcessHistory | TasksAtLoss)
+
+
+def grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """The values by their keys, in their order."""
+    found: dict[_K, list[_T]] = {}
+    for each in values:
+        found.setdefault(key(each), []).append(each)
+    return found
 
 
 class Lifetimes:
@@ -114,9 +123,9 @@ class NameIndex(Generic[_T]):
 
 @frozen(kw_only=True)
 class Case:
-    """One death with its own signs, or (without a death) the signs that no death claims."""
+    """One death with its own signs."""
 
-    end: ProcessEnd | None
+    end: ProcessEnd
     signs: tuple[Match, ...] = ()
 
 
@@ -166,11 +175,11 @@ class Incident:
     clipped_reports: tuple[ClippedReports, ...] = ()
     #: When workers wrote.
     lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
-    #: Evidence by the names of the processes that it is about.
-    exceptions_by_name: NameIndex[ExceptionFacts] = field(init=False, repr=False, eq=False)
-    readings_by_name: NameIndex[MemoryReading] = field(init=False, repr=False, eq=False)
-    histories_by_name: NameIndex[ProcessHistory] = field(init=False, repr=False, eq=False)
-    tasks_at_loss_by_name: NameIndex[TasksAtLoss] = field(init=False, repr=False, eq=False)
+
+    @property
+    def ends(self) -> tuple[ProcessEnd, ...]:
+        """The deaths alone."""
+        return tuple(case.end for case in self.cases)
 
     @property
     def all_signs(self) -> tuple[Match, ...]:
@@ -180,10 +189,7 @@ class Incident:
     @cached_property
     def marks_by_owner(self) -> Mapping[str, Sequence[Match]]:
         """The landmarks by their ids."""
-        found: dict[str, list[Match]] = {}
-        for each in self.marks:
-            found.setdefault(each.owner, []).append(each)
-        return found
+        return grouped(self.marks, lambda each: each.owner)
 
     def events(self, topic: str) -> Sequence[Match]:
         """The events of that topic; its fields are captures, as text."""
@@ -193,18 +199,10 @@ class Incident:
         """The fields of each event of that topic."""
         return [each.captures for each in self.events(topic)]
 
-    @exceptions_by_name.default
-    def _index_exceptions(self) -> NameIndex[ExceptionFacts]:
-        return NameIndex.by_identity(self.exceptions)
+    def naming(self, end: ProcessEnd, kind: type[_E]) -> list[_E]:
+        """The exceptions, readings, histories or tasks at a loss that share a name with a process that ended."""
+        return [each for each in self._named.find(*end.identities) if isinstance(each, kind)]
 
-    @readings_by_name.default
-    def _index_readings(self) -> NameIndex[MemoryReading]:
-        return NameIndex.by_identity(self.readings)
-
-    @histories_by_name.default
-    def _index_histories(self) -> NameIndex[ProcessHistory]:
-        return NameIndex.by_identity(self.histories)
-
-    @tasks_at_loss_by_name.default
-    def _index_tasks_at_loss(self) -> NameIndex[TasksAtLoss]:
-        return NameIndex.by_identity(self.tasks_at_loss)
+    @cached_property
+    def _named(self) -> NameIndex[ExceptionFacts | MemoryReading | ProcessHistory | TasksAtLoss]:
+        return NameIndex.by_identity((*self.exceptions, *self.readings, *self.histories, *self.tasks_at_loss))

@@ -58,11 +58,6 @@ def is_restart_event(match: Match) -> bool:
     return not match.line and match.captures.get("action") == _RESTARTED
 
 
-def restarted_workers(order: Match) -> frozenset[str]:
-    """Return the addresses of workers in a restart event; empty for other matches and incomplete lists."""
-    return workers_of_restart(order.captures) if is_restart_event(order) else frozenset()
-
-
 def workers_of_restart(fields: Mapping[str, object]) -> frozenset[str]:
     """Return the addresses of workers in the *fields* of an event, if it is a complete restart event."""
     workers = _split(str(fields.get("workers", ""))) if fields.get("action") == _RESTARTED else frozenset()

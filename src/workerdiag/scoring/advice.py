@@ -18,7 +18,7 @@ from workerdiag.model.dask import LOST_ACTOR
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.incident import Incident
-from workerdiag.model.normalize import whole
+from workerdiag.model.normalize import decimal, whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, STACK_CAPTURE, Cause, Mitigation
 from workerdiag.model.vocabulary import Deployment, as_deployment
@@ -279,10 +279,10 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
     """The last known memory and limit of a dead process, in bytes."""
     rss = next((size for mark in reversed(end.marks) if (size := captured_rss(mark.captures))), None)
     limit = captured_limit(end.marks)
-    for reading in incident.readings_by_name.find(*end.identities):
+    for reading in incident.naming(end, MemoryReading):
         if reading.identity.same_process(end.identity):
             rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
-    for facts in incident.exceptions_by_name.find(*end.identities):
+    for facts in incident.naming(end, ExceptionFacts):
         if facts.identity.same_process(end.identity):
             limit = limit or facts.limit_bytes
     return rss, limit
@@ -304,15 +304,12 @@ def exceeded_bytes(mark: Match, limit: int | None) -> int:
     """The least that a worker held: the share of *limit* that its nanny saw exceeded; 0 for other messages."""
     if limit is None or mark.owner != MEMORY_BUDGET:
         return 0
-    return int(limit * share(mark.captures.get("percent", ""), of=100))
+    return int(limit * share(mark.captures.get("percent"), of=100))
 
 
-def share(text: str, *, of: int = 1) -> float:
-    """A share in a message or a setting; 0 if it is switched off."""
-    try:
-        return float(text) / of
-    except ValueError:  # "False"
-        return 0.0
+def share(text: str | None, *, of: int = 1) -> float:
+    """A share in a message or a setting; 0 if it is switched off, as with "False"."""
+    return (decimal(text) or 0.0) / of
 
 
 def _as_quantity(size_bytes: int) -> str:

@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
-from workerdiag.model.incident import Incident
+from workerdiag.model.incident import Incident, grouped
 from workerdiag.model.normalize import decimal, whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import (
@@ -81,7 +81,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         is_loss=any(
             each.relation == "raised" and not (each.from_task or each.in_caller) for each in incident.exceptions
         )
-        or any(case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases),
+        or any(end.unexpected or _was_lost_before_asked(end) for end in incident.ends),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
@@ -100,8 +100,7 @@ def _has_gap(
 
 
 def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
-    ends = [case.end for case in incident.cases if case.end]
-    requested = {mark for end in ends if end.stop_requested and not end.crashed for mark in end.marks}
+    requested = {mark for end in incident.ends if end.stop_requested and not end.crashed for mark in end.marks}
     for each in incident.marks:
         is_trouble = each.role in ("trouble", "blame")
         strayed = each.role in ("death", "self-closed") and each not in requested
@@ -119,8 +118,7 @@ class _ShutdownNoise:
     """Losses and errors that an orderly shutdown leaves in logs; they mean nothing."""
 
     def __init__(self, incident: Incident) -> None:
-        ends = [case.end for case in incident.cases if case.end]
-        self._in_order = bool(ends) and all(map(_is_in_order, ends))
+        self._in_order = bool(incident.cases) and all(map(_is_in_order, incident.ends))
         self._first_line = _first_order_lines(incident.marks)
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
@@ -255,8 +253,7 @@ def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
     """Departures of workers, unasked, while a client was connected that may have needed them, or may have been."""
-    ends = [case.end for case in incident.cases if case.end]
-    leaving = {mark for end in ends if end.deregistered and not end.stop_requested for mark in end.marks}
+    leaving = {mark for end in incident.ends if end.deregistered and not end.stop_requested for mark in end.marks}
     logs: dict[str, _SchedulerLog] = {}
     for each in incident.marks:
         yield from logs.setdefault(each.origin, _SchedulerLog()).read(each, is_leave=each in leaving)
@@ -374,10 +371,7 @@ _COUNTS: Mapping[str, str] = {
 
 def blocked_loops(incident: Incident) -> Iterator[Match]:
     """Event loops that were blocked so long that other processes may take theirs for dead."""
-    by_log: dict[str, list[Match]] = {}
-    for each in incident.marks:
-        if each.role == "blocked":
-            by_log.setdefault(each.origin, []).append(each)
+    by_log = grouped((each for each in incident.marks if each.role == "blocked"), lambda each: each.origin)
     yield from (some[-1] for some in by_log.values() if _is_long_blocked(some))
 
 

@@ -22,7 +22,7 @@ from workerdiag.model.rules import MEMORY_REASON, Cause, Rulebook
 from workerdiag.model.vocabulary import RetryAction
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.all_clear import all_died_at_start
-from workerdiag.scoring.findings import finished_kinds, kind_of_task, unfinished_tasks
+from workerdiag.scoring.findings import kind_of_task, unfinished_tasks
 from workerdiag.units import format_bytes, format_limit
 
 _KEY_CHARS = 100
@@ -37,11 +37,6 @@ class LossHistory:
     allowed: int
     #: The known losses, oldest first.
     losses: tuple[TasksAtLoss, ...]
-
-    @property
-    def counted(self) -> int:
-        """How many losses Dask counted: one more than it allows."""
-        return self.allowed + 1
 
     @property
     def running(self) -> tuple[TasksAtLoss, ...]:
@@ -67,17 +62,12 @@ class LossHistory:
         return False if self.waiting else None
 
     @property
-    def culprits(self) -> tuple[str, ...]:
-        """The tasks that were executing on most of these workers; for a crash, only on the thread that crashed."""
-        counts = Counter(key for each in self.losses for key in dict.fromkeys(_suspects(each)))
-        most = max(counts.values(), default=0)
-        return tuple(key for key, count in counts.items() if count == most)
-
-    @property
     def is_bystander(self) -> bool:
         """Whether a task of another function certainly ended most of these workers."""
         known = self.fairly_blamed is False or bool(self.running)
-        kinds = {kind_of_task(each) for each in self.culprits}
+        counts = Counter(key for each in self.losses for key in dict.fromkeys(_suspects(each)))
+        most = max(counts.values(), default=0)
+        kinds = {kind_of_task(key) for key, count in counts.items() if count == most}
         return known and bool(kinds) and kind_of_task(self.task) not in kinds
 
 
@@ -109,7 +99,7 @@ def _suspects(loss: TasksAtLoss) -> tuple[str, ...]:
 
 
 def _history_sentences(record: LossHistory) -> list[str]:
-    task, counted = record.task, record.counted
+    task, counted = record.task, record.allowed + 1
     running, waiting = len(record.running), len(record.waiting)
     unclear = len(record.losses) - running - waiting
     unseen = counted - len(record.losses)
@@ -248,7 +238,7 @@ def _fairness(killed: ExceptionFacts | None, task: str | None, incident: Inciden
     unfinished = unfinished_tasks(killed, incident)
     if killed.threads is None or not len(unfinished) == len(killed.executing) == killed.threads:
         return None, [f"{unclear}: no heartbeat is recent enough"]
-    if finished_kinds(incident) & set(unfinished):
+    if {each["key"] for each in incident.fields_of("finished-kind")} & set(unfinished):
         return None, [f"{unclear}: what ran before it may just have finished, as others of its kind have"]
     others = ", ".join(unfinished[:3])
     if kind_of_task(task) in map(kind_of_task, unfinished):
@@ -280,7 +270,7 @@ def retry_policy(
 ) -> RetryPolicy:
     """The policy of the likeliest cause, if it is sure and no death of *lost* contradicts it; else ``ask``."""
     top = ranked[0] if ranked else None
-    cause = book.cause(top.id) if top else None
+    cause = book.cause(top.id if top else None)
     if top is None or cause is None:
         return RetryPolicy(
             reason="no cause of a lost worker is known, so there is no reason for or against a retry"

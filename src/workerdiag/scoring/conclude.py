@@ -69,21 +69,21 @@ def conclude(
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
     death_of = {
-        id(each.case): death_of_end(end, each.chances.explanation, incident, each.matches)
+        id(each.end): death_of_end(each.end, each.chances.explanation, incident, each.matches)
         for each in evaluated
-        if (end := each.case.end)  # as all have: incidents list cases that are deaths
+        if each.end is not None  # as all have
     }
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
     lost_beyond = losses_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if each.is_unexpected]
-    lost = [death_of[id(each.case)] for each in unexpected]
+    lost = [death_of[id(each.end)] for each in unexpected]
     account, cures = _memory_and_cures(incident, chances, lost, numbers, book, setting)
     if account and account.reason:
         numbers = numbers_for_reason(numbers, account.reason, cures)
     ranked: tuple[RankedCause, ...] = ()
     if outcome not in ("no-death", "no-evidence"):
-        ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
+        ranked = _rank_causes(chances, deciding, incident, numbers, setting)
         advice = tuple(map(cure_advice, cures))
         ranked = tuple(evolve(each, mitigations=(*advice, *each.mitigations)) for each in ranked[:1]) + ranked[1:]
     lost_workers = LostWorkers(
@@ -93,11 +93,11 @@ def conclude(
     )
     verdict = redact_object(blame(ranked, book, question.scope))
     decided = decision(ranked, book, verdict, numbers, cures)
-    ends = ((id(each.case), each.case.end) for each in (*in_question, *evaluated))
+    ends = {id(each.end): each.end for each in (*in_question, *evaluated)}
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
-        + separate_matter(incident, [death_of[id(each.case)] for each in evaluated if each.is_unexpected], book),
+        + separate_matter(incident, [death_of[id(each.end)] for each in evaluated if each.is_unexpected], book),
         causes=ranked,
         unknown_probability=min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked))),
         deaths=deaths,
@@ -114,7 +114,7 @@ def conclude(
         deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
         present=None if is_own else present_of(incident),
         churn=question.churn,
-        timeline=make_timeline([end for end in dict(ends).values() if end], incident),
+        timeline=make_timeline([end for end in ends.values() if end], incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
         memory=account,
         cures=cures,
@@ -132,7 +132,7 @@ def _memory_and_cures(
     book: Rulebook,
     setting: ClusterSetup,
 ) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
-    cause = book.cause(chances.explanation[0]) if chances.explanation else None
+    cause = book.cause(chances.cause_id)
     is_refused = (incident.asked is not None and incident.asked.name == "refused-inputs") or (
         cause is None and any(each.owner == REFUSED_INPUTS for each in incident.marks)
     )
@@ -158,19 +158,16 @@ def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObsta
 def _rank_causes(
     chances: Distribution,
     deciding: Sequence[EvaluatedCase],
-    book: Rulebook,
     incident: Incident,
     numbers: MemoryNumbers,
     setting: ClusterSetup,
 ) -> tuple[RankedCause, ...]:
     ranked = []
     for cause_id, chance in sorted(chances.chances.items(), key=lambda item: (-item[1], item[0])):
-        cause = book.cause(cause_id)
-        if cause is None:
-            continue
         own = [each for evaluated in deciding for each in evaluated.cause_scores if each.cause.id == cause_id]
         likeliest = max(deciding, key=lambda each: each.chances.chances.get(cause_id, 0.0))
         score = next(each for each in likeliest.cause_scores if each.cause.id == cause_id)
+        cause = score.cause
         ranked.append(
             evolve(
                 ranked_cause(cause, chance, own),

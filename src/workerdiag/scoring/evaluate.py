@@ -29,9 +29,10 @@ MIN_EVALUATED = 3
 
 @frozen(kw_only=True, eq=False)
 class EvaluatedCase:
-    """One case with the evidence for each cause in it. Compared by identity."""
+    """One death, or what no death claims, with the evidence for each cause in it. Compared by identity."""
 
-    case: Case
+    #: The death; None for the signs that no death claims.
+    end: ProcessEnd | None
     cause_scores: tuple[CauseScore, ...]
     chances: Distribution
     #: False if the deadline or the number of deaths left it out.
@@ -44,27 +45,31 @@ class EvaluatedCase:
 
     def is_of(self, identity: Identity) -> bool:
         """Whether it is the death of that process."""
-        return self.case.end is not None and self.case.end.same_process(identity)
+        return self.end is not None and self.end.same_process(identity)
 
     @property
     def is_unexpected(self) -> bool:
         """Whether it is a death that nobody requested."""
-        return self.case.end is not None and self.case.end.unexpected
+        return self.end is not None and self.end.unexpected
 
 
 def evaluate_cases(
-    cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
+    cases: Sequence[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
     """The evidence in each case, of at most `MAX_EVALUATED` deaths, the first and last; of few once it is late."""
     evaluator = _Evaluator(incident, book)
-    cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
-        EvaluatedCase(case=case, cause_scores=(), chances=Distribution(), is_evaluated=False)
+        EvaluatedCase(end=case.end, cause_scores=(), chances=Distribution(), is_evaluated=False)
         if index in between or (index >= MIN_EVALUATED and deadline.is_over)
-        else evaluator.evaluated(case)
+        else evaluator.evaluated(case.end, case.signs)
         for index, case in enumerate(cases)
     ]
+
+
+def evaluate_unclaimed(incident: Incident, book: Rulebook) -> EvaluatedCase:
+    """The evidence in the signs that no death claims."""
+    return _Evaluator(incident, book).evaluated(None)
 
 
 class _Evaluator:
@@ -73,14 +78,14 @@ class _Evaluator:
         self._relevance = Relevance(incident, book)
         self._scoring = CauseScoring(book, incident.marks_by_owner, incident.inspected)
 
-    def evaluated(self, case: Case) -> EvaluatedCase:
-        """The case with the evidence for each cause."""
+    def evaluated(self, end: ProcessEnd | None, signs: Sequence[Match] = ()) -> EvaluatedCase:
+        """A death with its own *signs*, and the evidence for each cause."""
         found = tuple(
             each
-            for each in self._scoring.scores(self._relevance.of(case), case.end)
-            if case.end is not None or not _is_only_warning(each, self._incident)
+            for each in self._scoring.scores(self._relevance.of(end, signs), end)
+            if end is not None or not _is_only_warning(each, self._incident)
         )
-        return EvaluatedCase(case=case, cause_scores=found, chances=distribution(found))
+        return EvaluatedCase(end=end, cause_scores=found, chances=distribution(found))
 
 
 def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
@@ -116,7 +121,7 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
     about = [
         each
         for each in evaluated
-        if each.is_of(killed.identity) or (each.case.end and killed.task in assigned_tasks(each.case.end.marks))
+        if each.is_of(killed.identity) or (each.end and killed.task in assigned_tasks(each.end.marks))
     ]
     if killed.allowed_failures is None:
         return about
@@ -135,16 +140,16 @@ def _deaths_of_no_task(
     if not about or any(each.chances.explanation for each in about):
         return ()
     others = [each for each in evaluated if each.is_unexpected and each not in about]
-    if any(each.case.end is None or assigned_tasks(each.case.end.marks) for each in others):
+    if any(each.end is None or assigned_tasks(each.end.marks) for each in others):
         return ()
-    others = sorted(others, key=lambda each: (each.case.end and each.case.end.when) or 0.0)[-(count - len(about)) :]
-    causes = {each.chances.explanation[0] if each.chances.explanation else None for each in others}
+    others = sorted(others, key=lambda each: (each.end and each.end.when) or 0.0)[-(count - len(about)) :]
+    causes = {each.chances.cause_id for each in others}
     return others if len(about) + len(others) == count and len(causes) == 1 else ()
 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     """The deaths since the first of the last *count* unexpected ones; all if one has no time."""
-    times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
+    times = [end.when for each in evaluated if (end := each.end) and end.when is not None]
     unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if each.is_unexpected)
     count = max(count, 1)  # whatever the exception says
     if count >= len(unexpected) or len(times) < len(evaluated):
@@ -162,10 +167,9 @@ def deciding_cases(
     names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
     if deaths and (names_death or _explained(deaths)):
         return deaths
-    left_over = evaluate_cases([Case(end=None)], incident, book)
-    best = left_over[0].chances.explanation
-    cause = book.cause(best[0]) if best else None
-    return left_over if not deaths or (cause and cause.ends == "standstill") else deaths
+    left_over = evaluate_unclaimed(incident, book)
+    cause = book.cause(left_over.chances.cause_id)
+    return [left_over] if not deaths or (cause and cause.ends == "standstill") else deaths
 
 
 def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
@@ -176,19 +180,18 @@ def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[tuple[Proces
     """Every death of *incident* by itself, oldest first: its end, and findings with its likeliest cause alone."""
     evaluator = _Evaluator(incident, book)
     for case in incident.cases:
-        if case.end is not None:
-            yield case.end, _findings(evaluator.evaluated(case), case.end, incident, book)
+        yield case.end, _findings(evaluator.evaluated(case.end, case.signs), case.end, incident)
 
 
-def _findings(evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident, book: Rulebook) -> Findings:
+def _findings(evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident) -> Findings:
     best = evaluated.chances.explanation
     death = death_of_end(end, best, incident, evaluated.matches)
     task = next(iter(assigned_tasks(end.marks)), None)
-    rule = book.cause(best[0]) if best is not None else None
-    if rule is None or best is None:
+    if best is None:
         found = Findings(outcome="unknown", summary="", deaths=(death,))
     else:
-        scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
+        scores = [each for each in evaluated.cause_scores if each.cause.id == best[0]]
+        rule = scores[0].cause
         blame = Blame(verdict=rule.blame if best[1] >= SURE_ENOUGH else "unknown")
         causes = (ranked_cause(rule, best[1], scores),)
         found = Findings(outcome="explained", summary="", deaths=(death,), causes=causes, blame=blame)

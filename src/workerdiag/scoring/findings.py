@@ -121,7 +121,7 @@ def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
 
 
 def death_of_end(
-    end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
+    end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match]
 ) -> Death:
     """One end as a death in the findings, with its likeliest cause; *matches* may show its crash site."""
     rss_bytes, limit_bytes = reading_of(end, incident)
@@ -166,7 +166,7 @@ def _executing_tasks(end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: I
     known = [each for each in losses if each.tasks or not each.maybe_more]
     if known:
         return min(known, key=lambda each: not each.exact).tasks
-    raised = incident.exceptions_by_name.find(*end.identities)
+    raised = incident.naming(end, ExceptionFacts)
     killed = next((each for each in raised if each.identity.worker == end.identity.worker), None)
     if killed is None or end.identity.worker is None or killed.executing is None:
         return None
@@ -175,20 +175,14 @@ def _executing_tasks(end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: I
 
 def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
     """The tasks executing at the last heartbeat that the scheduler still had assigned when it lost the worker."""
-    ends = [each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)]
+    ends = [end for end in incident.ends if end.same_process(killed.identity)]
     known = {key for end in ends for key in assigned_tasks(end.marks)}
     return tuple(key for key in killed.executing or () if key in known)
 
 
-def finished_kinds(incident: Incident) -> frozenset[str]:
-    """The tasks executing at the last heartbeat of whose kind others have finished."""
-    return frozenset(each["key"] for each in incident.fields_of("finished-kind"))
-
-
 def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
     """What is known about the tasks of a worker when it was lost."""
-    losses = incident.tasks_at_loss_by_name.find(*end.identities)
-    return [each for each in losses if not end.conflicts_with(each.identity)]
+    return [each for each in incident.naming(end, TasksAtLoss) if not end.conflicts_with(each.identity)]
 
 
 def fingerprint(outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None) -> str:

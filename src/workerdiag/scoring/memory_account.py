@@ -289,7 +289,6 @@ def memory_account(
     if exact and limit and limit < 0.9 * exact:  # that of a container or a job ends it first
         exact = limit
     step, killed = work.governing, work.killed
-    held, held_origin = _held(work, numbers)
     stored = max((each.stored_bytes or 0 for each in work.paused), default=None)
     spilled = max((each.spilled_bytes for each in work.paused), default=None)
     seen = "last heartbeat of a paused worker"
@@ -300,23 +299,23 @@ def memory_account(
         )
         seen = _SAMPLES
     asked, left = work.asked, max((each.left_bytes or 0 for each in work.recorded), default=0)
-    in_graph = max(work.number("embedded_bytes") or 0, work.graph_bytes or 0) or None
     result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
     result = result if result and result > 2**20 else None
-    inputs, inputs_origin = _inputs(work)
-    unseen = MemoryTerm() if work.recorded else _missing(_RECORDER)
+    unseen = MemoryTerm(missing="" if work.recorded else _RECORDER)
     return MemoryAccount(
-        limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else _missing("a worker's log"),
-        held=MemoryTerm(bytes=held, origin=held_origin) if held else unseen,
+        limit=MemoryTerm(bytes=exact, origin="the worker's memory limit")
+        if exact
+        else MemoryTerm(missing="a worker's log"),
+        held=_held(work, numbers) or unseen,
         stored=unseen if stored is None else MemoryTerm(bytes=stored, origin=seen),
         spilled=unseen if spilled is None else MemoryTerm(bytes=spilled, origin=seen),
         floor=_floor(work),
         left=MemoryTerm(bytes=left, origin=f"{_SAMPLES}, while no task ran") if left else MemoryTerm(),
-        asked=MemoryTerm(bytes=asked.asked_bytes, origin=_asked_origin(asked)) if asked else MemoryTerm(),
-        inputs=unseen if inputs is None else MemoryTerm(bytes=inputs, origin=inputs_origin),
+        asked=_asked(asked) if asked else MemoryTerm(),
+        inputs=_inputs(work) or unseen,
         output=MemoryTerm(bytes=step.piece_bytes, origin=step.describe) if step else unseen,
         copies=MemoryTerm(bytes=step.copies_bytes, origin=_copies_origin(step)) if step else unseen,
-        in_graph=MemoryTerm(bytes=in_graph, origin=_graph_origin(work)) if in_graph else MemoryTerm(),
+        in_graph=_in_graph(work),
         result=MemoryTerm(bytes=result, origin="shape and type of what was computed") if result else MemoryTerm(),
         tasks_at_once=_tasks_at_once(incident, work, lost),
         step=step.describe if step else (killed.kind if killed else ""),
@@ -324,32 +323,31 @@ def memory_account(
     )
 
 
-def _held(work: Workload, numbers: MemoryNumbers) -> tuple[int | None, str]:
+def _held(work: Workload, numbers: MemoryNumbers) -> MemoryTerm | None:
     if work.held_bytes:
-        return max(work.held_bytes), "the nanny, when it ended the worker"
+        return MemoryTerm(bytes=max(work.held_bytes), origin="the nanny, when it ended the worker")
     if recorded := max((each.held_bytes or 0 for each in work.recorded), default=0):
-        return recorded, "the flight recorder's last look"
-    return parse_bytes(numbers.words.get("rss", "")), "last seen"
+        return MemoryTerm(bytes=recorded, origin="the flight recorder's last look")
+    rss = parse_bytes(numbers.words.get("rss", ""))
+    return MemoryTerm(bytes=rss, origin="last seen") if rss else None
 
 
-def _missing(what: str) -> MemoryTerm:
-    return MemoryTerm(missing=what)
-
-
-def _inputs(work: Workload) -> tuple[int | None, str]:
+def _inputs(work: Workload) -> MemoryTerm | None:
     if work.refused_inputs_bytes:
-        return work.refused_inputs_bytes, "the scheduler's own sum of the inputs"
+        return MemoryTerm(bytes=work.refused_inputs_bytes, origin="the scheduler's own sum of the inputs")
     if work.killed and work.killed.inputs_bytes:
         count = work.killed.inputs
-        return work.killed.inputs_bytes, f"{count:,} input{'s' if count != 1 else ''} of the task on the scheduler"
+        origin = f"{count:,} input{'s' if count != 1 else ''} of the task on the scheduler"
+        return MemoryTerm(bytes=work.killed.inputs_bytes, origin=origin)
     if work.governing:
-        return work.governing.inputs_bytes, work.governing.describe
-    return None, ""
+        return MemoryTerm(bytes=work.governing.inputs_bytes, origin=work.governing.describe)
+    return None
 
 
-def _asked_origin(asked: LastMemory) -> str:
+def _asked(asked: LastMemory) -> MemoryTerm:
     tasks = f"{asked.running} task{'s' if asked.running != 1 else ''} since they began"
-    return f"{tasks}; filled of it: {format_bytes(max(0, asked.filled_bytes or 0))}"
+    origin = f"{tasks}; filled of it: {format_bytes(max(0, asked.filled_bytes or 0))}"
+    return MemoryTerm(bytes=asked.asked_bytes, origin=origin)
 
 
 def _with_facts(needs: Sequence[TaskNeeds], losses: Iterable[TasksAtLoss]) -> tuple[TaskNeeds, ...]:
@@ -373,12 +371,14 @@ def _copies_origin(step: Step) -> str:
     return "assumed: one copy while it is computed"
 
 
-def _graph_origin(work: Workload) -> str:
-    if work.number("embedded_bytes"):
+def _in_graph(work: Workload) -> MemoryTerm:
+    embedded, warned = work.number("embedded_bytes") or 0, work.graph_bytes or 0
+    origin = "the client's warning of a large graph" if warned else ""
+    if embedded:
         kind, count = work.call.get("embedded_type", "value"), work.number("embedded_count") or 1
         largest = format_bytes(work.number("embedded_largest_bytes") or 0)
-        return f"{count} {kind}{'s' if count != 1 else ''} in the graph, the largest {largest}"
-    return "the client's warning of a large graph"
+        origin = f"{count} {kind}{'s' if count != 1 else ''} in the graph, the largest {largest}"
+    return MemoryTerm(bytes=max(embedded, warned) or None, origin=origin)
 
 
 def _floor(work: Workload) -> MemoryTerm:

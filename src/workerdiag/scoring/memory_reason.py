@@ -172,12 +172,9 @@ class MemoryFacts:
 
     def _frame_in_graph(self) -> str | None:
         """Partitions of a frame of this process: each goes to one task, so their size matters first."""
-        is_frame = self._work.call.get("embedded_type") == "DataFrame"
-        return (
-            f"{format_bytes(self._account.in_graph.bytes or 0)} of data travel inside the graph"
-            if is_frame
-            else None
-        )
+        if self._work.call.get("embedded_type") != "DataFrame":
+            return None
+        return f"{format_bytes(self._account.in_graph.bytes or 0)} of data travel inside the graph"
 
     def _large_specification(self) -> str | None:
         size = self._work.killed.spec_bytes if self._work.killed else 0
@@ -252,12 +249,10 @@ class MemoryFacts:
 
     def _frequent_key(self) -> str | None:
         share = max((each.key_share or 0.0 for each in self._keyed), default=0.0)
+        if share < _SKEWED_SHARE:
+            return None
         rows = f"one key has {share:.0%} of the rows in a sample"
-        return (
-            f"{rows}, and {self._keyed[0].name} brings all rows of a key together"
-            if share >= _SKEWED_SHARE
-            else None
-        )
+        return f"{rows}, and {self._keyed[0].name} brings all rows of a key together"
 
     def _uneven_inputs(self) -> str | None:
         killed = self._work.killed

@@ -85,10 +85,8 @@ def next_steps(
 
 
 def _process_words(incident: Incident) -> Mapping[str, str]:
-    """The pid of the process in question, dead or silent, if it is known and the only one."""
-    dead = {each.end.identity.pid for each in incident.cases if each.end}
-    silent = {sign.captures.get("pid") for each in incident.cases if each.end is None for sign in each.signs}
-    pids = {str(pid) for pid in dead | silent if pid}
+    """The pid of the process in question, if it is known and the only one."""
+    pids = {str(end.identity.pid) for end in incident.ends if end.identity.pid}
     return {"pid": pids.pop()} if len(pids) == 1 else {}
 
 
@@ -110,8 +108,7 @@ def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
 
 def _steps_at_untold_end(incident: Incident, book: Rulebook) -> list[NextStep]:
     """The steps of the first message that tells of a worker's end, but not how it ended."""
-    ends = [case.end for case in incident.cases if case.end]
-    untold = (end for end in ends if end.signal is None and end.status is None)
+    untold = (end for end in incident.ends if not end.exit_known)
     steps = (_steps_at_landmark(mark, book) for end in untold for mark in end.marks)
     return next(filter(None, steps), [])
 
@@ -142,7 +139,7 @@ def _is_caller_timeout(incident: Incident) -> bool:
 
 
 def _senders(incident: Incident) -> Iterator[NextStep]:
-    for number in sorted(_SENDERS.keys() & {case.end.signal for case in incident.cases if case.end}):
+    for number in sorted(_SENDERS.keys() & {end.signal for end in incident.ends}):
         sender, command = _SENDERS[number]
         yield NextStep(inspect=f"who sent signal {number} ({signal_name(number)}): {sender}", command=command)
 

@@ -68,8 +68,8 @@ def churn_of(
     """A churn that goes on, and its unasked deaths of the newest known cause or of none, oldest first; or None."""
     state = next(iter(incident.fields_of("scheduler-state")), {})
     lost = [each for each in evaluated if each.is_unexpected]
-    newest = next((cause for each in reversed(lost) if (cause := _cause(each))), None)
-    same = tuple(each for each in lost if _cause(each) in (newest, None))
+    newest = next((cause for each in reversed(lost) if (cause := each.chances.cause_id)), None)
+    same = tuple(each for each in lost if each.chances.cause_id in (newest, None))
     others = len(lost) - len(same)
     all_deaths = whole(state.get("lost_unasked")) or 0
     replacements = (whole(state.get("lost_replacements")) or 0) - others
@@ -78,7 +78,8 @@ def churn_of(
     is_over = ago_s > max(30.0, 3.0 * within_s / max(all_deaths - 1, 1)) and state.get("workers") != "0"
     if not same or is_over or all_deaths - others < 3 or replacements < 2:
         return None
-    results, finished = whole(state.get("lost_results")), _finished(incident)
+    kinds = {each.get("kind", ""): whole(each.get("finished")) or 0 for each in incident.fields_of("task-needs")}
+    results, finished = whole(state.get("lost_results")), sum(kinds.values()) if kinds else None
     found = Churn(
         cause=newest,
         deaths=all_deaths - others,
@@ -95,21 +96,11 @@ def churn_of(
     return found, same
 
 
-def _cause(evaluated: EvaluatedCase) -> str | None:
-    return evaluated.chances.explanation[0] if evaluated.chances.explanation else None
-
-
-def _finished(incident: Incident) -> int | None:
-    needs = incident.fields_of("task-needs")
-    kinds = {each.get("kind", ""): whole(each.get("finished")) or 0 for each in needs}
-    return sum(kinds.values()) if kinds else None
-
-
 def _interrupted(incident: Incident, lost: Sequence[EvaluatedCase]) -> CountTerm:
     known = [
-        max(len(each.tasks) for each in losses)
-        for case in lost
-        if case.case.end is not None and (losses := tasks_at_loss(case.case.end, incident))
+        max(len(loss.tasks) for loss in losses)
+        for each in lost
+        if each.end is not None and (losses := tasks_at_loss(each.end, incident))
     ]
     if not known:
         return CountTerm(missing="the flight recorder (workerdiag.install(client)) before the next run")

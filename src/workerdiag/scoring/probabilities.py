@@ -8,12 +8,14 @@ A cause without evidence is part of unknown.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from math import exp, log
 
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.incident import grouped
 from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, AbsentSign, Cause, ExitSign, Rulebook, Sign, TogetherSign
@@ -43,9 +45,7 @@ def weighed_facts(
     seen: Iterable[SignEvidence], *, is_everyday: bool = False
 ) -> list[tuple[float, list[SignEvidence]]]:
     """Each fact: the logarithm of its likelihood ratio, less if it is alone and *is_everyday*, and its signs."""
-    by_fact: dict[str, list[SignEvidence]] = {}
-    for each in seen:
-        by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
+    by_fact = grouped(seen, lambda each: each.sign.fact or each.sign.name)
     groups = _distinct_groups(list(by_fact.values()))
     strongest = [max((each.sign.grade for each in some), key=GRADES.__getitem__) for some in groups]
     is_exit_seen = any(each.sign.fact == "exit" for some in by_fact.values() for each in some)
@@ -86,14 +86,12 @@ class CauseScore:
     cause: Cause
     evidence: tuple[SignEvidence, ...] = ()
     against: tuple[SignEvidence, ...] = ()
-
     #: Whether anything reports the end of a process.
     is_end_known: bool = True
-    #: Logarithms of the likelihood ratios of its evidence.
-    facts: tuple[float, ...] = field(init=False)
 
-    @facts.default
-    def _facts(self) -> tuple[float, ...]:
+    @cached_property
+    def facts(self) -> tuple[float, ...]:
+        """Logarithms of the likelihood ratios of its evidence."""
         return fact_weights(self.evidence, is_everyday=self.is_everyday)
 
     @property
@@ -146,6 +144,11 @@ class Distribution:
         """The likeliest cause and its probability, if it is likelier than unknown; the first id wins a tie."""
         best = min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
         return best if best is not None and best[1] > self.unknown else None
+
+    @property
+    def cause_id(self) -> str | None:
+        """The likeliest cause alone, if it is likelier than unknown."""
+        return self.explanation[0] if self.explanation else None
 
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:

@@ -12,11 +12,11 @@ from attrs import evolve, frozen
 
 from workerdiag.model.diagnosis import Churn, Match
 from workerdiag.model.evidence import ExceptionFacts
-from workerdiag.model.incident import Case, Incident
+from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import ErrorRule, Rulebook
-from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
+from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_unclaimed, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
 from workerdiag.scoring.present import churn_of
 
@@ -58,10 +58,10 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         churn, ends = found
         return Question(scope=incident, ends=ends, churn=churn)
     if is_about_now(incident):
-        stopped = [each for each in evaluated if each.case.end is not None and each.case.end.stop_requested]
+        stopped = [each for each in evaluated if each.end is not None and each.end.stop_requested]
         scope = evolve(incident, cases=(), unassigned_signs=tuple(_signs_of_now(incident, book)))
-        are_separate = _has_unexpected(incident.cases)
-        stands_still = bool(evaluate_cases([Case(end=None)], scope, book)[0].chances.explanation)
+        are_separate = _has_unexpected(incident)
+        stands_still = bool(evaluate_unclaimed(scope, book).chances.explanation)
         if stands_still or are_separate:
             ends = () if _has_workers(incident) else tuple(stopped)
             return Question(scope=scope, ends=ends, deaths_are_separate=are_separate)
@@ -72,13 +72,13 @@ def _with_work_left(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequen
     """The *ends* without those of workers whose work others have done, if somebody waits for the work of others."""
     if incident.about or not all(map(_is_end_of_wait, incident.exceptions[:1])):
         return ends
-    left = [each for each in ends if each.case.end is None or not _is_made_good(each.case.end, incident)]
+    left = [each for each in ends if each.end is None or not _is_made_good(each.end, incident)]
     return left if any(each.is_unexpected for each in left) else ends
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
     """Signs of what keeps work from going on now, and of living workers; of any place where workers are missing."""
-    ended = {address for case in incident.cases if case.end for address in case.end.addresses}
+    ended = {address for end in incident.ends for address in end.addresses}
     lacks_workers = _lacks_workers(incident)
     for each in incident.all_signs:
         cause = book.cause(each.owner)
@@ -90,11 +90,11 @@ def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
 
 
 def _has_separate_error(incident: Incident) -> bool:
-    return is_own_error(incident) and _has_unexpected(incident.cases)
+    return is_own_error(incident) and _has_unexpected(incident)
 
 
-def _has_unexpected(cases: Iterable[Case]) -> bool:
-    return any(case.end and case.end.unexpected for case in cases)
+def _has_unexpected(incident: Incident) -> bool:
+    return any(end.unexpected for end in incident.ends)
 
 
 def _question_of_error(
@@ -112,7 +112,7 @@ def _question_of_error(
     if rule.ends:
         return Question(scope=scope, ends=ends)
     tied = [each for each in ends if each.chances.explanation]
-    of_others = [each for each in evaluated if each.is_unexpected and each.case not in [one.case for one in tied]]
+    of_others = [each for each in evaluated if each.is_unexpected and each.end not in [one.end for one in tied]]
     return Question(scope=evolve(scope, cases=()), ends=tied, deaths_are_separate=bool(of_others))
 
 
@@ -125,7 +125,6 @@ def is_about_now(incident: Incident) -> bool:
     """
     if incident.about or not _is_of_waiting_work(incident):
         return False
-    lost = [case.end for case in incident.cases if case.end and case.end.unexpected]
     lacks_workers = _lacks_workers(incident)
     return all(
         _is_made_good(end, incident)
@@ -134,7 +133,8 @@ def is_about_now(incident: Incident) -> bool:
             or any(mark.role == "restart" for mark in end.marks)
             or _others_left_later(end, incident)
         )
-        for end in lost
+        for end in incident.ends
+        if end.unexpected
     )
 
 
@@ -162,7 +162,7 @@ def _lacks_workers(incident: Incident) -> bool:
 
 def _others_left_later(end: ProcessEnd, incident: Incident) -> bool:
     """Whether workers lived on after a death and then left as asked: that is why there are none."""
-    stops = [case.end.when for case in incident.cases if case.end and case.end.stop_requested]
+    stops = [each.when for each in incident.ends if each.stop_requested]
     return any(end.when is not None and when is not None and when > end.when for when in stops)
 
 

@@ -9,10 +9,10 @@ from math import inf
 from typing import TypeAlias
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.incident import Case, Incident
+from workerdiag.model.incident import Incident, grouped
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, STILL_ALIVE, Cause, ExitSign, LogSign, Rulebook
-from workerdiag.model.stop_reasons import may_retire, restarted_workers, retired_workers
+from workerdiag.model.stop_reasons import is_restart_event, may_retire, retired_workers, workers_of_restart
 
 #: Seconds by which a stop request may follow the end in another log, since clocks differ.
 ORDER_SLACK_S = 2.0
@@ -40,37 +40,37 @@ class Relevance:
         self._against = book.against
         self._shown_without_match = book.signs_shown_without_match.keys()
         self._ended: dict[str, list[ProcessEnd]] = {}
-        for end in (case.end for case in incident.cases if case.end is not None):
+        for end in incident.ends:
             for worker in end.addresses:
                 self._ended.setdefault(worker, []).append(end)
         #: Matches that no death claims, by cause and sign; and the signs of which one match stands for all.
         self._unassigned = self._by_sign(incident.unassigned_signs)
         self._alike = {key for key, matches in self._unassigned.items() if self._are_alike(matches)}
-        self._orders = self._stop_requests.indexed(self._unassigned, book)
+        self._orders = {
+            key: OrderIndex(matches, self._stop_requests.named_in)
+            for key, matches in self._unassigned.items()
+            if (cause := book.cause(key[0])) is not None and cause.ends == "stopped"
+        }
 
-    def of(self, case: Case) -> dict[str, SignMatches]:
-        """The signs that count in *case*, by cause; those against a cause only beside a match of a sign for it."""
-        own = self._by_sign(case.signs)
+    def of(self, end: ProcessEnd | None, signs: Iterable[Match]) -> dict[str, SignMatches]:
+        """The signs that count in a death with its own *signs*, by cause; those against only beside one for it."""
+        own = self._by_sign(signs)
         found: dict[str, SignMatches] = {}
         keys = (own | self._unassigned).keys()
         for owner, sign in keys - self._against:
-            if matches := self._counting(own, (owner, sign), case.end):
+            if matches := self._counting(own, (owner, sign), end):
                 found.setdefault(owner, {})[sign] = matches
         against: dict[str, SignMatches] = {}
         for owner, sign in keys & self._against:
             if owner in found or owner in self._shown_without_match:
                 origins = {each.origin for some in found.get(owner, {}).values() for each in some}
-                matches = self._counting(own, (owner, sign), case.end)
-                if matches := _of_this_process(matches, case.end, origins):
+                matches = self._counting(own, (owner, sign), end)
+                if matches := _of_this_process(matches, end, origins):
                     against.setdefault(owner, {})[sign] = matches
         return {owner: found.get(owner, {}) | against.get(owner, {}) for owner in found | against}
 
     def _by_sign(self, matches: Iterable[Match]) -> dict[tuple[str, str], list[Match]]:
-        found: dict[tuple[str, str], list[Match]] = {}
-        for each in matches:
-            if self._may_count(each):
-                found.setdefault((each.owner, each.sign), []).append(each)
-        return found
+        return grouped(filter(self._may_count, matches), lambda each: (each.owner, each.sign))
 
     def _are_alike(self, matches: Sequence[Match]) -> bool:
         """Whether all these matches of one sign count in a death, or none does."""
@@ -91,10 +91,11 @@ class Relevance:
 
     def _may_count(self, match: Match) -> bool:
         """Whether a sign can count in any death; one that names a worker after its death is a consequence."""
-        cause = self._book.cause(match.owner)
+        cause, sign = self._book.cause(match.owner), self._book.signs.get((match.owner, match.sign))
         if cause is None or (cause.family == "network" and self._is_of_the_dead(match)):
             return False
-        return not self._is_of_registered_worker(match)
+        is_of_start = isinstance(sign, LogSign) and sign.only_unregistered
+        return not (is_of_start and self._stop_requests.had_joined(match))
 
     def _counts(self, match: Match, end: ProcessEnd | None) -> bool:
         """Whether a sign that may count does so here.
@@ -119,7 +120,7 @@ class Relevance:
             return True  # it is what this process was told
         if not is_in_force(order, end) or self._stop_requests.is_for_other_worker(order, end):
             return False
-        if workers := restarted_workers(order):
+        if is_restart_event(order) and (workers := workers_of_restart(order.captures)):
             return not workers.isdisjoint(end.addresses)
         if not end.stop_requested and self._is_after_death(order, end):
             return False
@@ -142,10 +143,6 @@ class Relevance:
             for worker in set(named)
             for end in self._ended.get(worker, ())
         )
-
-    def _is_of_registered_worker(self, match: Match) -> bool:
-        sign = self._book.signs.get((match.owner, match.sign))
-        return isinstance(sign, LogSign) and sign.only_unregistered and self._stop_requests.had_joined(match)
 
     def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
         """Whether the process is known to have ended in a way that the cause cannot bring about.
@@ -222,22 +219,14 @@ def _is_exit_certain(end: ProcessEnd) -> bool:
     )  # shells and Dask report signals and unknown ends above
 
 
-def _by_worker(marks: Iterable[Match]) -> dict[str | None, list[Match]]:
-    found: dict[str | None, list[Match]] = {}
-    for each in marks:
-        found.setdefault(each.identity.worker, []).append(each)
-    return found
-
-
 class StopRequests:
     """Retirements, and when workers joined, taken from an incident's landmarks by id."""
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
-        self._joined = _by_worker(mark for owner in REGISTRATIONS for mark in marks.get(owner, ()))
-        self._kept = _by_worker(marks.get("scheduler.could-not-retire", ()))
-        self._retirements: dict[tuple[str, int], list[Match]] = {}
-        for each in marks.get(RETIREMENT, ()):
-            self._retirements.setdefault((each.origin, each.line), []).append(each)
+        joined = (mark for owner in REGISTRATIONS for mark in marks.get(owner, ()))
+        self._joined = grouped(joined, lambda mark: mark.identity.worker)
+        self._kept = grouped(marks.get("scheduler.could-not-retire", ()), lambda mark: mark.identity.worker)
+        self._retirements = grouped(marks.get(RETIREMENT, ()), lambda mark: (mark.origin, mark.line))
 
     def had_joined(self, match: Match) -> bool:
         """Whether the worker that *match* names had registered before, in the same log."""
@@ -264,17 +253,7 @@ class StopRequests:
         )
         return any(has_stayed or not may_retire(each, end.identity) for each in there)
 
-    def indexed(
-        self, signs: Mapping[tuple[str, str], Sequence[Match]], book: Rulebook
-    ) -> dict[tuple[str, str], OrderIndex]:
-        """The signs of stop requests, by cause and sign, indexed by the workers that they are for."""
-        return {
-            key: OrderIndex(matches, self._named_in)
-            for key, matches in signs.items()
-            if (cause := book.cause(key[0])) is not None and cause.ends == "stopped"
-        }
-
-    def _named_in(self, sign: Match) -> frozenset[str]:
+    def named_in(self, sign: Match) -> frozenset[str]:
         """Addresses of the workers that a stop request is limited to; empty if it may be for any."""
         if sign.identity.worker:
             return frozenset((sign.identity.worker,))

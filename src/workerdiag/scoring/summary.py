@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
@@ -69,7 +68,7 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
     """
     cases, clipped = incident.cases, incident.clipped_reports
     asked = any(each.role == "stop-request" for each in incident.marks)
-    if not clipped or asked or any(each.end is None or not each.end.unexpected for each in cases):
+    if not clipped or asked or not all(end.unexpected for end in incident.ends):
         return len(cases), not clipped
     kinds = [[each for each in clipped if each.landmark == kind] for kind in {e.landmark for e in clipped}]
     kept, counts = zip(*(_kept_and_counted(each, len(cases)) for each in kinds), strict=True)
@@ -139,7 +138,7 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
     """The sentence for the summary if nothing connects the caught exception with those who *died*; else empty."""
     if not died or not incident.deaths_are_separate:
         return ""
-    causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
+    causes = [cause for death in died if (cause := book.cause(death.cause))]
     why = f" ({causes[-1].title})" if causes else _exits_text(died)
     # explain(client=client) answers what stands still before it answers who died
     where = "" if is_about_now(incident) else "; explain(client=client) explains that"
@@ -245,9 +244,9 @@ def _safe_message(text: str) -> str:
 
 
 def _exits_text(deaths: Sequence[Death]) -> str:
-    exit_counts = Counter(
+    exits = dict.fromkeys(
         f"signal {death.signal}" if death.signal is not None else f"exit status {death.status}"
         for death in deaths
         if death.signal is not None or death.status is not None
     )
-    return f" ({', '.join(exit_counts)})" if exit_counts else ""
+    return f" ({', '.join(exits)})" if exits else ""

@@ -9,8 +9,9 @@ from typing import Any, get_args
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.incident import Incident, NameIndex
+from workerdiag.model.evidence import MemoryReading
+from workerdiag.model.identity import NO_IDENTITY
+from workerdiag.model.incident import Incident, NameIndex, grouped
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import (
@@ -96,7 +97,7 @@ def _history(
     end: ProcessEnd, incident: Incident, marks: NameIndex[Match], fractions: Mapping[str, float]
 ) -> ProcessHistory:
     known = next(
-        (each for each in incident.histories_by_name.find(*end.identities) if end.same_process(each.identity)),
+        (each for each in incident.naming(end, ProcessHistory) if end.same_process(each.identity)),
         ProcessHistory(identity=end.identity),
     )
     named = (mark for mark in marks.find(*end.identities) if end.same_process(mark.identity))
@@ -116,10 +117,10 @@ def _history(
 
 def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) -> list[ProcessHistory]:
     """The memory of paused workers, from their messages, if no worker died."""
-    paused: dict[Identity, list[Match]] = {}
-    for mark in marks:
-        if mark.role == "pause" and mark.when is not None and captured_rss(mark.captures):
-            paused.setdefault(mark.identity, []).append(mark)
+    paused = grouped(
+        (each for each in marks if each.role == "pause" and each.when is not None and captured_rss(each.captures)),
+        lambda each: each.identity,
+    )
     return [
         ProcessHistory(
             identity=identity,
@@ -166,7 +167,7 @@ def _readings(
     """Times and sizes of all reports of its memory; a nanny's share counts unless something larger was measured."""
     found = [
         (each.when, each.rss_bytes)
-        for each in incident.readings_by_name.find(*end.identities)
+        for each in incident.naming(end, MemoryReading)
         if each.when is not None and each.rss_bytes and each.identity.same_process(end.identity)
     ]
     timed = [(mark.when, mark) for mark in marks if mark.when is not None]
@@ -194,7 +195,7 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
     found: dict[str, float] = {}
     for mark in marks:
         if mark.owner == MEMORY_BUDGET:
-            found.setdefault("terminate_fraction", share(mark.captures.get("percent", ""), of=100))
+            found.setdefault("terminate_fraction", share(mark.captures.get("percent"), of=100))
         for name, keys in _FRACTIONS.items():
             for key in filter(mark.captures.__contains__, keys):
                 found.setdefault(name, share(mark.captures[key]))
