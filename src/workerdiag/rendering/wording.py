@@ -14,6 +14,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
+from workerdiag.model.incident import grouped
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.timeline import HeldObject, ProcessHistory
 from workerdiag.model.user_code import is_library
@@ -269,9 +270,7 @@ def death_count_text(findings: Findings) -> str:
 
 def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, ...], str]:
     """At most *most* lines for deaths, many alike in one, in their order; and how many deaths are left out."""
-    groups: dict[tuple[str, str | None], list[Death]] = {}
-    for death in findings.deaths:
-        groups.setdefault((exit_text(death), death.cause), []).append(death)
+    groups = grouped(findings.deaths, lambda death: (exit_text(death), death.cause))
     top = findings.top.id if findings.top else None
     lines_shown: list[str] = []
     left_out = findings.unlisted_deaths.count

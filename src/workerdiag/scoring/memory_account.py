@@ -282,10 +282,8 @@ def memory_account(
 ) -> MemoryAccount:
     """The account, without the reasons."""
     limit = parse_bytes(numbers.words.get("limit", ""))
-    limits = [each.limit_bytes for each in work.workers if each.limit_bytes] + [
-        each.limit_bytes for each in incident.exceptions if each.limit_bytes
-    ]
-    exact = min(limits, default=None) or work.given_limit_bytes or work.refused_limit_bytes or limit
+    limits = [*(each.limit_bytes for each in work.workers), *(each.limit_bytes for each in incident.exceptions)]
+    exact = min(filter(None, limits), default=None) or work.given_limit_bytes or work.refused_limit_bytes or limit
     if exact and limit and limit < 0.9 * exact:  # that of a container or a job ends it first
         exact = limit
     step, killed = work.governing, work.killed
@@ -301,11 +299,10 @@ def memory_account(
     asked, left = work.asked, max((each.left_bytes or 0 for each in work.recorded), default=0)
     result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
     result = result if result and result > 2**20 else None
+    unknown_limit = MemoryTerm(missing="a worker's log")
     unseen = MemoryTerm(missing="" if work.recorded else _RECORDER)
     return MemoryAccount(
-        limit=MemoryTerm(bytes=exact, origin="the worker's memory limit")
-        if exact
-        else MemoryTerm(missing="a worker's log"),
+        limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else unknown_limit,
         held=_held(work, numbers) or unseen,
         stored=unseen if stored is None else MemoryTerm(bytes=stored, origin=seen),
         spilled=unseen if spilled is None else MemoryTerm(bytes=spilled, origin=seen),

@@ -190,18 +190,6 @@ def _is_made_good(end: ProcessEnd, incident: Incident) -> bool:
     return is_done and awaited.isdisjoint(end.addresses)
 
 
-def present_sentence(incident: Incident) -> str:
-    """What runs and waits now, if that is in question; empty if it is not known."""
-    if not is_about_now(incident):
-        return ""
-    for each in incident.fields_of("awaited-task"):
-        if each.get("runs") == "itself":
-            ran_s = each.get("running_s")
-            how_long = f", for {float(ran_s):.0f} s so far" if ran_s else ""
-            return f"No sign that work stands still: {each.get('key')} runs{how_long}."
-    return ""
-
-
 #: What the address of a scheduler that is gone says, and how a person says it.
 _GONE = {
     "refused": "nothing listens at its address any more ({address}: connection refused)",

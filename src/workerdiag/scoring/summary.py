@@ -16,7 +16,7 @@ from workerdiag.model.vocabulary import Outcome, Place
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
 from workerdiag.scoring.failures import caught_failure, failed_tasks, is_callers_own, task_failure
-from workerdiag.scoring.question import is_about_now, lost_scheduler, present_sentence
+from workerdiag.scoring.question import is_about_now, lost_scheduler
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000
@@ -165,9 +165,15 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
 
 
 def _present_sentence(incident: Incident) -> str:
+    """Whether the scheduler is gone, or else what runs now, if that is in question; empty if it is not known."""
     if not incident.cases and (how := lost_scheduler(incident)):
         return f"The scheduler is gone: {how}. Nothing that was seen says why."
-    return present_sentence(incident) if incident.deaths_are_separate else ""
+    running = (each for each in incident.fields_of("awaited-task") if each.get("runs") == "itself")
+    task = next(running, None) if incident.deaths_are_separate and is_about_now(incident) else None
+    if task is None:
+        return ""
+    how_long = f", for {float(ran_s):.0f} s so far" if (ran_s := task.get("running_s")) else ""
+    return f"No sign that work stands still: {task.get('key')} runs{how_long}."
 
 
 def _own_error_sentence(incident: Incident) -> str:
