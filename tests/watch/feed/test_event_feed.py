@@ -27,8 +27,8 @@ class Cluster:
 
     asked = ()
 
-    def __init__(self, client, *, about=(), asker=None):
-        assert client or asker
+    def __init__(self, client, *, about=(), known=None):
+        assert client or known is not None
         self._client, self._about = client, about
 
     def next_round(self, *, about):

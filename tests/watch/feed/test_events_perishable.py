@@ -28,8 +28,8 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM, **more):
     """What the watcher keeps of the cluster's answer."""
 
     class Cluster:
-        def __init__(self, client, *, asker):
-            assert (client, bool(asker)) == (None, True)
+        def __init__(self, client, *, known):
+            assert (client, known) == (None, {})
 
         def next_round(self, *, about):
             assert about == (victim,)
@@ -122,8 +122,8 @@ def test_deaths_at_once_whose_nannies_share_a_log_are_told_by_what_they_died_of(
     ]
 
     class Cluster:
-        def __init__(self, client, *, asker):
-            assert (client, bool(asker)) == (None, True)
+        def __init__(self, client, *, known):
+            assert (client, known) == (None, {})
 
         def next_round(self, *, about):
             assert about

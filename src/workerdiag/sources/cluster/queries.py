@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import frozen
 
-from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
+from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply, is_disallowed
@@ -211,38 +211,28 @@ class ClusterQuestion:
 
 
 class Asker:
-    """Remembers answers, so that a second round requests only what the first one did not get.
+    """Sends the requests of one round, without those answered in an earlier one.
 
-    *answered* are the answers of earlier rounds, by request name.
+    *answers*, by request name, are those of earlier rounds; the round adds its own.
     """
 
-    def __init__(self, client: Client, answered: Reply | None = None) -> None:
+    def __init__(self, client: Client, answers: dict[str, Any], deadline: Deadline) -> None:
         self._client = client
-        self._answered = dict(answered or {})
-        self._deadline = NO_DEADLINE
+        self._answers = answers
+        self._deadline = deadline.share(0.95)  # the rest is for returning on time
         #: False once the scheduler has failed to answer in this round.
         self.is_responsive = True
         #: What this round could not get, and why.
         self.gaps: list[Gap] = []
 
-    def next_round(self) -> Asker:
-        """Return an asker for the next round, which keeps the answers."""
-        return Asker(self._client, self._answered)
-
-    def begin_round(self, deadline: Deadline) -> None:
-        """Begin a round with a new *deadline* and no gaps."""
-        self._deadline = deadline.share(0.95)  # the rest is for returning on time
-        self.is_responsive = True
-        self.gaps = []
-
     async def ask(self, what: str, call: Callable[[], Awaitable[object]], *, place: Place) -> Any:
         """Return the answer of *call*, or None and note a gap of *place*; *what* names the request uniquely."""
-        if what in self._answered:
-            return self._answered[what]
+        if what in self._answers:
+            return self._answers[what]
         if not self.is_responsive:
             return None
         with guarded(f"asking for {what}") as asking:
-            self._answered[what] = await answer_in_time(call, self.request_deadline())
+            self._answers[what] = await answer_in_time(call, self.request_deadline())
         if (problem := asking.problem) is not None:
             # Nothing answers after a time-out or another error of the connection; a refusal is an answer.
             is_silent = isinstance(problem, OSError) and not is_disallowed(problem)
@@ -251,11 +241,16 @@ class Asker:
             source = place if self.is_responsive else f"scheduler: {place}"
             place = place if self.is_responsive else "scheduler"
             self.gaps.append(query_gap(source, problem, place=place, status=status))
-        return self._answered.get(what)
+        return self._answers.get(what)
 
     def gap(self, place: Place, reason: GapReason, detail: str, remedy: str) -> None:
         """Note a gap."""
         self.gaps.append(Gap(source=place, place=place, reason=reason, detail=detail, remedy=remedy))
+
+    def refuse(self, detail: str, remedy: str) -> None:
+        """Note a gap for the whole round, because of the state of the client."""
+        self.is_responsive = False
+        self.gap("scheduler", "unreachable", detail, remedy)
 
     def abort(self, problem: Exception) -> None:
         """Note a gap for the whole round, which failed with *problem*."""
@@ -264,8 +259,7 @@ class Asker:
 
     def request_deadline(self) -> Deadline:
         """Return the deadline of a request sent now."""
-        share = 0.8 if self.status() == "running" else 0.2
-        return self._deadline.share(share)
+        return self._deadline.share(0.8 if self.status() == "running" else 0.2)
 
     def status(self) -> str:
         """Return the client's connection status, such as ``running``."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from asyncio import sleep
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nsmallest
@@ -447,10 +448,9 @@ async def _versions(scheduler: Scheduler, names: Iterable[str]) -> dict[str, obj
 
 async def _kinds_of_versions(servers: Sequence[object]) -> list[tuple[int, dict[str, object]]]:
     pause = pauses()
-    counts: dict[tuple[tuple[str, object], ...], int] = {}
+    counts = Counter[tuple[tuple[str, object], ...]]()
     for each in servers:
-        kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
-        counts[kind] = counts.get(kind, 0) + 1
+        counts[tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())] += 1
         await pause()
     return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
 
@@ -471,11 +471,10 @@ async def _states(scheduler: Scheduler, keys: list[object], executing: list[obje
     many of the keys the scheduler does not know: their graph has not been read.
     """
     pause = pauses()
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     prefixes = list(islice(scheduler.task_prefixes.values(), 20_001))
     for prefix in prefixes[:20_000]:
-        for state, count in prefix.states.items():
-            counts[state] = counts.get(state, 0) + count
+        counts.update(prefix.states)
         await pause()
     tasks = [_describe_task(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
     others = [*islice(getattr(scheduler, "unrunnable", ()), 20)]
@@ -488,7 +487,7 @@ async def _states(scheduler: Scheduler, keys: list[object], executing: list[obje
         await pause()
     named = list(map(str, getattr(scheduler, "worker_plugins", ())))
     return {
-        "states": counts,
+        "states": dict(counts),
         "whole": len(prefixes) <= 20_000,
         "tasks": tasks,
         "plugins": sum(name != "shuffle" and not name.startswith("workerdiag") for name in named),

@@ -21,34 +21,11 @@ from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.settings import seconds
-from workerdiag.sources.cluster import losses, queries, workers
+from workerdiag.sources.cluster import losses, queries, state, workers
 from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
-from workerdiag.sources.cluster.queries import (
-    TOPICS,
-    Asker,
-    ClusterQuestion,
-    ServerLog,
-    ServerLogRecord,
-    answer_in_time,
-)
+from workerdiag.sources.cluster.queries import Asker, ClusterQuestion, ServerLog, ServerLogRecord, answer_in_time
 from workerdiag.sources.cluster.scheduler_functions import KEY_CHARS, SnapshotRequest
-from workerdiag.sources.cluster.state import (
-    LISTENING_S,
-    ClusterState,
-    awaited_tasks,
-    count_states,
-    finished_kind_events,
-    lost_task_events,
-    need_events,
-    parsed_key,
-    pending_count,
-    scheduler_clock,
-    state_events,
-    task_state_events,
-    undelivered_errors,
-    wanted_keys,
-)
 from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
 from workerdiag.sources.cluster.workers import fetch_workers
 
@@ -59,7 +36,7 @@ class ClusterSession:
     def __init__(self, client: Client, question: ClusterQuestion, asker: Asker) -> None:
         self._client = client
         self._question = question
-        self._topics = question.topics or TOPICS
+        self._topics = question.topics or queries.TOPICS
         self._about = tuple({each.worker: each for each in question.about if each.worker}.values())
         self._asker = asker
         self._nannies = NannyLogs(client, asker, self._about)
@@ -85,19 +62,15 @@ class ClusterSession:
         """Whether the client is open; if not, note a gap."""
         status = self._asker.status()
         if status in ("closed", "closing", "newly-created") or self._client.scheduler is None:
-            self._asker.is_responsive = False
             remedy = "call explain() while the client is open, or with a new Client of the same scheduler"
-            self._asker.gap("scheduler", "unreachable", f"the client is {status}", remedy)
+            self._asker.refuse(f"the client is {status}", remedy)
         return self._asker.is_responsive
 
-    def would_block(self) -> bool:
-        """Whether waiting here would block the event loop that receives the answers; if so, note a gap."""
+    def can_wait(self) -> bool:
+        """Whether waiting here does not block the event loop that receives the answers; if it does, note a gap."""
         if self._client.asynchronous:
-            self._asker.is_responsive = False
-            remedy = "await workerdiag.explain(exc, client)"
-            self._asker.gap("scheduler", "unreachable", "the client is asynchronous here", remedy)
-            return True
-        return False
+            self._asker.refuse("the client is asynchronous here", "await workerdiag.explain(exc, client)")
+        return self._asker.is_responsive
 
     def evidence(self) -> list[Evidence]:
         """Return all evidence so far; if the scheduler is unresponsive, also logs of servers in this process."""
@@ -135,9 +108,9 @@ class ClusterSession:
         if self._versions and workers.has_same_python(self._versions):
             addresses = [str(each.worker) for each in self._about]
             wanted: SnapshotRequest = {
-                "keys": wanted_keys(self._client),
-                "executing": list(map(parsed_key, self._question.executing)),
-                "tasks": list(map(parsed_key, self._question.tasks)),
+                "keys": state.wanted_keys(self._client),
+                "executing": list(map(state.parsed_key, self._question.executing)),
+                "tasks": list(map(state.parsed_key, self._question.tasks)),
                 "addresses": addresses,
                 "recent_s": RECENT_S,
                 "topics": [*self._topics, *addresses],
@@ -229,56 +202,59 @@ class ClusterSession:
             call = partial(queries.fetch_log, self._client)
             found = await self._asker.ask("log", call, place="scheduler log")
         if found is not None:
-            self._evidence += self._log_evidence([queries.ServerLog(queries.parse_records(found))])
+            self._evidence += self._log_evidence([ServerLog(queries.parse_records(found))])
 
     async def _ask_states(self) -> None:
         """Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings."""
         counts: Reply | None = self._snapshot or None
         if counts is None:
-            call = partial(count_states, self._client)
+            call = partial(state.count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
         lost = losses.count_losses(
             self._snapshot, self._all_events or (), since=self._since, asked_to_close=self._asked_to_close
         )
-        state = ClusterState(
+        standing = state.ClusterState(
             workers=self._workers,
             worker_count=self._worker_count,
             counts=counts or {},
-            now=scheduler_clock(self._snapshot, self._workers),
+            now=state.scheduler_clock(self._snapshot, self._workers),
             losses=lost,
             nannies=self._nannies.found,
-            pending=pending_count(self._client),
+            pending=state.pending_count(self._client),
             gave_up=self._question.gave_up,
             workers_wanted=workers.workers_wanted(self._client),
             workers_awaited=self._question.workers_awaited,
         )
-        silent = await still_silent(self._client, self._asker, state)
+        silent = await still_silent(self._client, self._asker, standing)
         if counts is not None:
-            kinds = finished_kind_events(counts, self._question.executing)
-            fates = lost_task_events(counts, self._known)
-            needs = need_events(counts)
-            self._evidence += [*task_state_events(counts), *kinds, *fates, *needs, Inspected(place="task states")]
+            self._evidence += [
+                *state.task_state_events(counts),
+                *state.finished_kind_events(counts, self._question.executing),
+                *state.lost_task_events(counts, self._known),
+                *state.need_events(counts),
+                Inspected(place="task states"),
+            ]
             await self._look_for_undelivered_errors(counts)
-        self._evidence += worker_state_events(state, silent=silent, known=self._known)
+        self._evidence += worker_state_events(standing, silent=silent, known=self._known)
         if counts is not None or self._workers:
             waits = await self._ask_what_tasks_wait_for(silent)
-            self._evidence += state_events(state, silent=silent, known=self._known, waits=waits)
-        await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
+            self._evidence += state.state_events(standing, silent=silent, known=self._known, waits=waits)
+        await self._add_environment(in_trouble=bool(self._about) or standing.in_trouble)
 
     async def _look_for_undelivered_errors(self, counts: Reply) -> None:
         """Add errors that the client could not read: still not there when `auto` would have handed them on."""
         wait_s = seconds("note.timeout") + 0.5
         is_late = self._question.has_failed or self._asker.request_deadline().left_s < wait_s
-        if not is_late and any(undelivered_errors(counts, self._client)):
+        if not is_late and any(state.undelivered_errors(counts, self._client)):
             await asyncio.sleep(wait_s)
-            self._evidence += undelivered_errors(counts, self._client)
+            self._evidence += state.undelivered_errors(counts, self._client)
 
     async def _ask_what_tasks_wait_for(self, silent: Collection[str]) -> dict[str, Wait | None]:
         """Return what those tasks wait for that run and whose workers answer, by their stacks.
 
         Besides those that the client waits for, some others: one of them may do what these wait for.
         """
-        running = [each for each in awaited_tasks(self._snapshot) if each["running_s"] is not None]
+        running = [each for each in state.awaited_tasks(self._snapshot) if each["running_s"] is not None]
         if not running:
             return {}
         awaited = [each["key"] for each in running if each["worker"] not in silent]
@@ -286,7 +262,7 @@ class ClusterSession:
             worker.get("executing") or () for address, worker in self._workers.items() if address not in silent
         ]
         others = [key for listed in lists for key, _ in listed if len(key) < KEY_CHARS]
-        keys = [parsed_key(each) for each in list(dict.fromkeys([*awaited, *others]))[:20]]
+        keys = [state.parsed_key(each) for each in list(dict.fromkeys([*awaited, *others]))[:20]]
         call = partial(fetch_stacks, self._client, keys)
         with guarded("asking for call stacks"):  # a worker that does not answer says nothing of its scheduler
             stacks = await answer_in_time(call, self._asker.request_deadline().share(at_most_s=1.0))
@@ -310,11 +286,11 @@ class ClusterSession:
             *workers.version_conflict_events(self._versions, known, in_trouble=in_trouble),
         ]
 
-    def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
+    def _log_evidence(self, server_logs: Sequence[ServerLog]) -> list[Evidence]:
         """Return evidence from logs not read before; nannies in one process share a log."""
         nannies = {worker.get("nanny") for worker in self._workers.values()}
         nannies |= {each.nanny for each in self._dead} | {each.nanny for each in server_logs}
-        known: set[queries.ServerLogRecord] = set()
+        known: set[ServerLogRecord] = set()
         evidence: list[Evidence] = []
         for each in server_logs:
             if each.name not in self._read_logs:
@@ -443,7 +419,7 @@ class NannyLogs:
             read = partial(queries.fetch_nanny_log, self._client, nanny)
             return await wait_for_exits(read, self._pids if is_only_one else own, deadline)
 
-        answers = (queries.answer_in_time(partial(ask, each), deadline) for each in nannies)
+        answers = (answer_in_time(partial(ask, each), deadline) for each in nannies)
         return asyncio.gather(*answers, return_exceptions=True)
 
     def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
@@ -492,19 +468,19 @@ def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -
     return noted.issuperset(pids) and not is_next_due
 
 
-async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
+async def still_silent(client: Client, asker: Asker, standing: state.ClusterState) -> frozenset[str]:
     """Return the workers that seem silent and send no heartbeat during the wait.
 
     The wait lets a busy scheduler process the heartbeats in its queue.
     """
-    suspected = state.maybe_silent()
+    suspected = standing.maybe_silent()
     if not suspected:
         return frozenset()
-    listening = asker.request_deadline().share(0.4, at_most_s=LISTENING_S)
+    listening = asker.request_deadline().share(0.4, at_most_s=state.LISTENING_S)
     await asyncio.sleep(listening.left_s)
     call = partial(fetch_workers, client, near=suspected)
     answer = await asker.ask("workers later", call, place="worker states")
     later: Mapping[str, Reply] = (answer or {}).get("workers") or {}
     seen = {each: worker.get("last_seen") for each, worker in later.items()}
     silent = (each for each in suspected if each in seen)
-    return frozenset(each for each in silent if seen[each] == state.workers[each].get("last_seen"))
+    return frozenset(each for each in silent if seen[each] == standing.workers[each].get("last_seen"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from heapq import nsmallest
 from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
@@ -47,10 +48,10 @@ class ClusterState:
     workers_wanted: int | None = None
     #: Workers that the caller waited for in vain.
     workers_awaited: int | None = None
-    ages_s: Mapping[str, float] = field(init=False, hash=False)
 
-    @ages_s.default
-    def _ages(self) -> dict[str, float]:
+    @cached_property
+    def ages_s(self) -> Mapping[str, float]:
+        """Seconds since the last heartbeat of each worker; empty without the scheduler's clock."""
         if (now := self.now) is None:
             return {}
         seen = ((address, worker.get("last_seen")) for address, worker in self.workers.items())
@@ -227,25 +228,24 @@ def _round_or_none(seconds: float | None) -> float | None:
 
 def wanted_keys(client: Client) -> list[object]:
     """Return the keys of the client's failed and pending futures, failed ones first."""
-    futures = list(getattr(client, "futures", {}).items())
-    states = {key: getattr(state, "status", "") for key, state in futures}
-    failed = [key for key, status in states.items() if status == "error"]
-    waiting = [key for key, status in states.items() if status == "pending"]
-    return [*failed, *waiting][:50]
+    return [*_futures_with(client, "error"), *_futures_with(client, "pending")][:50]
 
 
 def pending_count(client: Client) -> int:
     """Return the number of the client's pending futures."""
-    futures = list(getattr(client, "futures", {}).values())
-    return sum(getattr(each, "status", "") == "pending" for each in futures)
+    return len(_futures_with(client, "pending"))
+
+
+def _futures_with(client: Client, status: str) -> list[object]:
+    futures = list(getattr(client, "futures", {}).items())
+    return [key for key, each in futures if getattr(each, "status", "") == status]
 
 
 async def count_states(client: Client) -> Reply:
     """Return only the number of tasks in each ordinary state, without running a function on the scheduler."""
-    states: dict[str, int] = {}
+    states = Counter[str]()
     for prefix in (await client.scheduler.get_task_prefix_states()).values():
-        for state, count in prefix.items():
-            states[state] = states.get(state, 0) + count
+        states.update(prefix)
     return {"states": states}
 
 
@@ -303,7 +303,4 @@ def _most_common(texts: Collection[str]) -> str | None:
 def need_events(reply: Reply) -> Iterator[Event]:
     """Yield one event for each task and each kind of task that was looked at, and for each duration."""
     for each in reply.get("needs") or ():
-        if "mean_s" in each:
-            yield Event(topic="task-duration", fields=dict(each))
-        else:
-            yield Event(topic="task-needs", fields=dict(each))
+        yield Event(topic="task-duration" if "mean_s" in each else "task-needs", fields=each)

@@ -115,12 +115,9 @@ def _given_up(cluster: object) -> int | None:
 
 def _worker_options(options: Mapping[str, object]) -> dict[str, int | None]:
     limit, threads = options.get("memory_limit"), options.get("nthreads")
+    limit = parse_bytes(limit) if isinstance(limit, str) else limit
     return {
-        "worker_limit_bytes": parse_bytes(limit)
-        if isinstance(limit, str)
-        else limit
-        if type(limit) is int
-        else None,
+        "worker_limit_bytes": limit if type(limit) is int else None,
         "worker_threads": threads if type(threads) is int else None,
     }
 

@@ -20,7 +20,7 @@ from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.cluster import ClusterSource, queries, state
 from workerdiag.sources.cluster.event_evidence import event_evidence
 from workerdiag.sources.cluster.losses import last_noted, with_action
-from workerdiag.sources.cluster.queries import Asker, answer_in_time
+from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.connection import LATE_S, Connection
@@ -303,8 +303,8 @@ class PerishableEvidence:
             if not each.is_expected and each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
                 self._waiting[each.id] = each
         asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: 3 * _PER_ROUND]]
-        asker = Asker(self._client, {"events all": known_events} if known_events else {})
-        source = ClusterSource(self._client, asker=asker)  # all rounds share its snapshot of the scheduler
+        known = {"events all": known_events} if known_events else {}
+        source = ClusterSource(self._client, known=known)  # all rounds share its snapshot of the scheduler
         for begin in range(0, len(asked), _PER_ROUND):
             group = asked[begin : begin + _PER_ROUND]
             source = source.next_round(about=tuple(each.identity for each in group))
