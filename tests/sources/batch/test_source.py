@@ -146,7 +146,7 @@ def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
 
 
 @pytest.mark.parametrize("number", ["17; rm -rf /", "-M=evil", "$(id)", "17\n18", "", "9" * 200, "../17", None])
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.clusters[0])
 def test_what_is_no_job_number_never_reaches_a_command(system, number):
     """Only digits, dots and brackets, as each system writes its numbers, go into a command line."""
     assert system.valid_job_number(number) is None

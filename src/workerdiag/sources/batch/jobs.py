@@ -28,7 +28,6 @@ _ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")
 class BatchSystem:
     """How to recognise the jobs of one batch system."""
 
-    name: str
     #: Cluster classes of dask-jobqueue.
     clusters: tuple[str, ...]
     #: Environment variables that hold a process's job number.
@@ -140,10 +139,8 @@ def _jobs_without_victims(
     scene: Scene, objects: Iterable[tuple[str, object]], system: BatchSystem, *, known: set[str]
 ) -> list[BatchJob]:
     """Return jobs without a known victim, the latest first; those without a live worker come first."""
-    info = getattr(scene.cluster, "scheduler_info", None)
-    workers = info.get("workers") if isinstance(info, Mapping) else None
-    listed = list(workers.values()) if isinstance(workers, Mapping) else []
-    living = [str(each.get("name")) for each in listed if isinstance(each, Mapping)]
+    info = getattr(scene.cluster, "scheduler_info", None) or {}
+    living = [str(each.get("name")) for each in list(info.get("workers", {}).values())]
     empty: list[str] = []
     occupied: list[str] = []
     for name, each in objects:
@@ -160,38 +157,32 @@ def _jobs_with_processes(scene: Scene, system: BatchSystem) -> list[str]:
 
 
 SLURM = BatchSystem(
-    name="Slurm",
     clusters=("SLURMCluster",),
     variables=("SLURM_JOB_ID", "SLURM_JOBID"),
     number_pattern=re.compile(r"\d{1,12}(?:_\d{1,9})?"),
 )
 PBS = BatchSystem(
-    name="PBS",
     clusters=("PBSCluster", "MoabCluster"),
     variables=("PBS_JOBID",),
     number_pattern=re.compile(r"(?:Moab\.)?\d{1,12}(?:\[\d{0,9}\])?(?:\.[A-Za-z0-9](?:[\w.-]{0,80}))?"),
 )
 LSF = BatchSystem(
-    name="LSF",
     clusters=("LSFCluster",),
     variables=("LSB_JOBID",),
     number_pattern=re.compile(r"\d{1,12}(?:\[\d{1,9}\])?"),
 )
 GRID_ENGINE = BatchSystem(
-    name="Grid Engine",
     clusters=("SGECluster",),
     variables=("JOB_ID",),
     number_pattern=re.compile(r"\d{1,12}(?:\.\d{1,9})?"),
     required_variables=("SGE_ROOT", "SGE_CELL", "SGE_TASK_ID", "SGE_O_HOST", "SGE_O_WORKDIR"),
 )
 HTCONDOR = BatchSystem(
-    name="HTCondor",
     clusters=("HTCondorCluster",),
     variables=("HTCONDOR_JOBID", "CONDOR_ID"),
     number_pattern=re.compile(r"\d{1,12}(?:\.\d{1,9})?"),
 )
 OAR = BatchSystem(
-    name="OAR",
     clusters=("OARCluster",),
     variables=("OAR_JOB_ID", "OAR_JOBID"),
     number_pattern=re.compile(r"\d{1,12}"),

@@ -35,6 +35,7 @@ _NUMBERED = re.compile(
     r"|\.[oe](?P<after>\d+)(?:[.-]\d+)?$"
     r"|^(?P<first>\d+)(?:\[\d*\])?(?:\.[\w-]+)*\.(?:OU|ER)$"
 )
+_STDOUT = re.compile(r"\.(?:out|OU|stdout)$|\.o\d+")
 #: At most this many bytes are read from the end of one file.
 _MAX_FILE_BYTES = 512 * 1024
 
@@ -54,13 +55,9 @@ def output_directories(scene: Scene) -> list[Path]:
 
 def output_files(directory: Path, number: str) -> list[Path]:
     """Return the output files of one job in *directory*, stderr first; raises OSError if it cannot be read."""
-
-    def rank(path: Path) -> tuple[bool, str]:
-        is_stdout = path.name.endswith((".out", ".OU", ".stdout")) or re.search(r"\.o\d+", path.name)
-        return bool(is_stdout), path.name
-
     wanted, files = number.partition(".")[0], _job_output_files(directory)
-    return sorted((each for each in files if _job_number_in(each.name).partition(".")[0] == wanted), key=rank)
+    own = (each for each in files if _job_number_in(each.name).partition(".")[0] == wanted)
+    return sorted(own, key=lambda path: (_STDOUT.search(path.name) is not None, path.name))
 
 
 def _job_number_in(name: str) -> str:
@@ -161,26 +158,28 @@ class LogDirectorySource:
             if deadline.is_over or left <= 0:
                 yield self._gap("timed-out", f"the output of job {job.id} was not read", MORE_TIME)
                 return
-            found, gaps = self._files(job)
-            yield from gaps
+            found = self._files(job)
+            if isinstance(found, Gap):
+                yield found
+                continue
             for path in found:
                 for chunk in self._read(path, job, min(left, _MAX_FILE_BYTES)):
                     left -= len(chunk.data) if isinstance(chunk, LogChunk) else 0
                     yield chunk
 
-    def _files(self, job: BatchJob) -> tuple[list[Path], list[Gap]]:
+    def _files(self, job: BatchJob) -> list[Path] | Gap:
         found: list[Path] = []
         searched = output_directories(self._scene)
         for directory in searched:
             try:
                 found += output_files(directory, job.id)
             except OSError as problem:
-                return [], [self._unreadable(directory, problem)]
+                return self._unreadable(directory, problem)
         if found:
-            return found, []
+            return found
         where = ", ".join(map(str, searched)) or "any directory known here"
         remedy = f"{self._system.clusters[0]}(..., log_directory='logs')   # on a shared file system"
-        return [], [self._gap("never-recorded", f"no output of job {job.id} in {where}", remedy)]
+        return self._gap("never-recorded", f"no output of job {job.id} in {where}", remedy)
 
     def _read(self, path: Path, job: BatchJob, most: int) -> Iterator[Evidence]:
         try:

@@ -108,10 +108,6 @@ class _SacctRow:
         return {self.fields.get(each, "").split(".")[0] for each in ("JobID", "JobIDRaw")}
 
     @property
-    def is_step(self) -> bool:
-        return "." in self.fields.get("JobID", "")
-
-    @property
     def state(self) -> str:
         return self.fields.get("State", "").split(" ")[0]
 
@@ -126,10 +122,10 @@ def parse_sacct(text: str, numbers: Sequence[str]) -> list[JobRecord]:
     records = []
     for number in numbers:
         runs: list[list[_SacctRow]] = []
-        for row in rows:
-            if number in row.numbers and not row.is_step:
+        for row in (each for each in rows if number in each.numbers):
+            if "." not in row.fields["JobID"]:  # else it is a step of the run before
                 runs.append([row])
-            elif number in row.numbers and runs:
+            elif runs:
                 runs[-1].append(row)
         records += [_job_record(number, head, run) for run in runs]
     return records
