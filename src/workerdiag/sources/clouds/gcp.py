@@ -107,9 +107,7 @@ class GcpSource(ProviderSource):
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
         if not names and (self.scene.victims or not self.scene.cluster_is("GCPCluster")):
             return
-        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": 200}
-        options = _request_options(deadline), self._client_options()
-        for operation in _list_operations(compute, project, params, *options):
+        for operation in self._list_operations(compute, project, wanted, deadline):
             target = str(operation.target_link).rpartition("/instances/")[2]
             victim = names.get(target)
             if victim is None:
@@ -120,6 +118,24 @@ class GcpSource(ProviderSource):
                 yield _operation_chunk(operation, victim.identity)
         for victim in names.values():
             yield Inspected(identity=victim.identity)
+
+    def _list_operations(
+        self, compute: Sdk, project: _GcpProject, instances: str, deadline: Deadline
+    ) -> Sequence[Sdk]:
+        request = {
+            "filter": f'targetLink eq ".*/instances/({instances})"',
+            "max_results": 200,
+            "project": project.name,
+        }
+        kind = compute.ZoneOperationsClient if project.zone else compute.GlobalOperationsClient
+        client, once = kind(transport="rest", **self._client_options()), _request_options(deadline)
+        if project.zone:
+            page = next(iter(client.list(request={**request, "zone": project.zone}, **once).pages))
+            found = list(page.items)
+        else:
+            page = next(iter(client.aggregated_list(request=request, **once).pages))
+            found = [one for scoped in page.items.values() for one in scoped.operations]
+        return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
 
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         kind = str(operation.operation_type)
@@ -161,26 +177,6 @@ def _project_of(scene: Scene) -> _GcpProject | None:
 
 def _request_options(deadline: Deadline) -> dict[str, object]:
     return {"retry": None, "timeout": machine.request_timeout_s(deadline)}
-
-
-def _list_operations(
-    compute: Sdk,
-    project: _GcpProject,
-    params: dict[str, object],
-    once: dict[str, object],
-    options: dict[str, object],
-) -> Sequence[Sdk]:
-    if project.zone:
-        client = compute.ZoneOperationsClient(transport="rest", **options)
-        request = {"project": project.name, "zone": project.zone, **params}
-        page = next(iter(client.list(request=request, **once).pages))
-        found = list(page.items)
-    else:
-        everywhere = compute.GlobalOperationsClient(transport="rest", **options)
-        request = {"project": project.name, **params}
-        page = next(iter(everywhere.aggregated_list(request=request, **once).pages))
-        found = [one for scoped in page.items.values() for one in scoped.operations]
-    return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
 
 
 def _operation_chunk(operation: Sdk, identity: Identity) -> LogChunk:

@@ -11,8 +11,9 @@ from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
-from workerdiag.model.scene import Location, Scene, Terms, Victim
+from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import commands, machine
+from workerdiag.sources.host.respondents import is_loopback
 
 #: The unit is the last part of the cgroup path that names one (man 7 systemd.unit).
 _UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")
@@ -85,7 +86,10 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
 
 def _journal_match(scene: Scene, victim: Victim) -> str | None:
     here = next((each for each in scene.locations if each.role == "client"), None)
-    if here is None or not _lived_here(here, victim):
+    host = victim.identity.host
+    if here is None or host is None:
+        return None
+    if not is_loopback(host) and host not in (here.hostname, here.identity.host):
         return None
     pid = victim.identity.pid
     for place in scene.nearest(victim.identity):
@@ -97,10 +101,3 @@ def _journal_match(scene: Scene, victim: Victim) -> str | None:
             if pid and place.environment.get("JOURNAL_STREAM"):  # man 5 systemd.exec
                 return f"_PID={pid}"
     return None
-
-
-def _lived_here(here: Location, victim: Victim) -> bool:
-    host = victim.identity.host
-    return host is not None and (
-        host in ("localhost", "::1", here.hostname, here.identity.host) or host.startswith("127.")
-    )
