@@ -77,14 +77,11 @@ class KubernetesApi:
         """Return at most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError."""
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
-        answer = await self._object(kind, "list", namespace, kind, params)
-        items = answer.get("items") if answer else None
-        if not isinstance(items, list):
+        answer = await self._object(kind, "list", namespace, kind, params) or {}
+        if not isinstance(answer.get("items"), list):
             detail = f"the list of {kind} has no items"
             raise self._noted(kind, UnansweredError("malformed", detail, "kubectl version"))
-        more = answer.get("metadata") if answer else None
-        complete = not (isinstance(more, dict) and more.get("continue"))
-        return [each for each in items if isinstance(each, dict)], complete
+        return mappings_at(answer, "items"), not mapping_at(answer, "metadata").get("continue")
 
     async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, object] | None:
         """Return one object, or None if none has that name; raises UnansweredError."""

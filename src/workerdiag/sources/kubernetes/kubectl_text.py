@@ -8,7 +8,7 @@ variables, which may hold secrets, are left out.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading, ProcessExit
@@ -226,8 +226,7 @@ def _init_container_lines(pod: Pod) -> Iterator[str]:
     for each in failing:
         yield f"  {text_at(each, 'name')}:"
         yield f"    Image:          {text_at(each, 'image')}"
-        for title, key in (("State", "state"), ("Last State", "lastState")):
-            yield from _state_lines(title, mapping_at(each, key))
+        yield from _both_states(each)
 
 
 def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
@@ -235,11 +234,9 @@ def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> It
     yield f"  {pod.container_name or '<unknown>'}:"
     yield f"    Image:          {text_at(status, 'image') or text_at(pod.container, 'image')}"
     if all_ends:
-        for title, key in (("State", "state"), ("Last State", "lastState")):
-            yield from _state_lines(title, mapping_at(status, key))
+        yield from _both_states(status)
     elif end is None:
-        state = mapping_at(status, "state")
-        yield from _state_lines("State", {key: state[key] for key in ("running",) if key in state})
+        yield from _state_lines("State", {"running": mapping_at(status, "state", "running")})
     else:
         yield from _termination_lines("Last State" if end.earlier else "State", end)
     yield f"    Restart Count:  {status.get('restartCount', 0)}"
@@ -250,7 +247,12 @@ def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> It
             yield from (f"      {name}:  {amount}" for name, amount in sorted(amounts.items()))
 
 
-def _state_lines(title: str, state: dict[str, object]) -> Iterator[str]:
+def _both_states(status: dict[str, object]) -> Iterator[str]:
+    yield from _state_lines("State", mapping_at(status, "state"))
+    yield from _state_lines("Last State", mapping_at(status, "lastState"))
+
+
+def _state_lines(title: str, state: Mapping[str, object]) -> Iterator[str]:
     if waiting := mapping_at(state, "waiting"):
         yield f"    {title + ':':<15} Waiting"
         yield f"      Reason:       {text_at(waiting, 'reason')}"
@@ -317,7 +319,7 @@ def _format_time(when: float | None) -> str:
 
 
 def _format_age(elapsed_s: float) -> str:
-    for size_s, unit in ((86400, "d"), (3600, "h"), (120, "m")):
-        if elapsed_s >= size_s:
-            return f"{int(elapsed_s // min(size_s, 60) if unit == 'm' else elapsed_s // size_s)}{unit}"
+    for least_s, size_s, unit in ((86400, 86400, "d"), (3600, 3600, "h"), (120, 60, "m")):
+        if elapsed_s >= least_s:
+            return f"{int(elapsed_s // size_s)}{unit}"
     return f"{max(0, int(elapsed_s))}s"

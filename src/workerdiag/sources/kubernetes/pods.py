@@ -251,9 +251,9 @@ def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> 
     return first[0] if len(first) == 1 else {}
 
 
-def command_words(container: object) -> list[str]:
+def command_words(container: Mapping[str, object]) -> list[str]:
     """Return the command and arguments of a container."""
-    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
+    lists = (container.get(key) for key in ("command", "args"))
     return [str(word) for each in lists if isinstance(each, list) for word in each]
 
 
@@ -297,13 +297,15 @@ class VictimPod:
         return (evolve(known, pid=None) if known.worker else known).merged_with(container)
 
 
-def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
+def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Identity, str]) -> list[VictimPod]:
     """Return the victims whose pod is among *pods*, each with its container's termination if reported.
 
     *own* holds the pods that nannies report for their workers.
     """
     pairs = [
-        (victim, pod) for victim, pod in product(victims, pods) if is_victims_pod(pod, victim, own.get(victim))
+        (victim, pod)
+        for victim, pod in product(victims, pods)
+        if is_victims_pod(pod, victim, own.get(victim.identity))
     ]
     ends = _assign_terminations(pairs)
     found: dict[Victim, VictimPod] = {}
@@ -332,7 +334,7 @@ def match_deleted_pods(
     victims: Iterable[Victim],
     events: Sequence[KubernetesEvent],
     there: Iterable[Pod],
-    own: Mapping[Victim, str],
+    own: Mapping[Identity, str],
     *,
     namespace: str,
 ) -> list[VictimPod]:
@@ -342,7 +344,7 @@ def match_deleted_pods(
     ending = [each for each in gone if each.reason in END_REASONS]
     found = []
     for victim in victims:
-        fitting = (each for each in ending if _is_named_for(each.name, victim, own.get(victim)))
+        fitting = (each for each in ending if _is_named_for(each.name, victim, own.get(victim.identity)))
         late_s = {
             each: each.last - victim.when if each.last is not None and victim.when is not None else 0.0
             for each in fitting
@@ -466,8 +468,8 @@ class KubernetesTarget:
     labels: str = ""
     #: The cluster's name, with which the operator's object names begin; "" if unknown.
     cluster: str = ""
-    #: Maps victims to the pods that their nannies report.
-    pods: dict[Victim, str] = field(factory=dict, eq=False)
+    #: The pods that victims' nannies report.
+    pods: dict[Identity, str] = field(factory=dict, eq=False)
     #: Seconds by which the scheduler's clock is ahead of ours.
     scheduler_ahead_s: float = 0.0
     #: The relevant time, in seconds since the epoch by the scheduler's clock.
@@ -493,7 +495,7 @@ def target_of(scene: Scene) -> KubernetesTarget | None:
         namespace=next((each for each in map(name_or_none, namespaces) if each), None),
         labels=labels,
         cluster=cluster,
-        pods={each: pod for each in scene.victims if (pod := _own_pod(each.identity, scene.locations))},
+        pods={each.identity: pod for each in scene.victims if (pod := _own_pod(each.identity, scene.locations))},
         scheduler_ahead_s=scheduler_ahead_s(scene),
         since=scene.since,
         until=scene.until,
@@ -562,7 +564,10 @@ class PodSearch:
     @property
     def victims(self) -> tuple[Victim, ...]:
         """The victims, with times by the API server's clock."""
-        return tuple(map(self._on_api_clock, self._target.victims))
+        return tuple(
+            evolve(each, when=self.to_api_clock(each.when), since=self.to_api_clock(each.since))
+            for each in self._target.victims
+        )
 
     async def list_pods(self) -> None:
         """List the cluster's pods; of many, those with the victims' names or addresses and unhealthy ones.
@@ -591,13 +596,13 @@ class PodSearch:
 
     def found(self) -> list[VictimPod]:
         """Return the victims whose pod was listed."""
-        return match_pods(self.victims, self.pods, self._own_pods())
+        return match_pods(self.victims, self.pods, self._target.pods)
 
     def gone(self, found: Sequence[VictimPod], events: Sequence[KubernetesEvent]) -> list[VictimPod]:
         """Return the other victims whose pod is gone but has events."""
         known = {each.victim for each in found}
         left = [each for each in self.victims if each not in known]
-        return match_deleted_pods(left, events, self.pods, self._own_pods(), namespace=self.namespace)
+        return match_deleted_pods(left, events, self.pods, self._target.pods, namespace=self.namespace)
 
     def to_api_clock(self, when: float | None) -> float | None:
         """Convert a scheduler's time to the API server's clock, if the two are known to differ."""
@@ -615,12 +620,6 @@ class PodSearch:
     def now(self) -> float:
         """Return seconds since the epoch by the API server's clock."""
         return time.time() + (self._api.ahead_s or 0.0)
-
-    def _on_api_clock(self, victim: Victim) -> Victim:
-        return evolve(victim, when=self.to_api_clock(victim.when), since=self.to_api_clock(victim.since))
-
-    def _own_pods(self) -> dict[Victim, str]:
-        return {self._on_api_clock(victim): pod for victim, pod in self._target.pods.items()}
 
     async def _add_matching_pods(self, *, labels: str = "", fields: str = "") -> bool:
         items, complete = await self._api.items(

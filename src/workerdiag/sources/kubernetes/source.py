@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -16,12 +16,6 @@ from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes import kubectl_text
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
-from workerdiag.sources.kubernetes.kubectl_text import (
-    describe_node,
-    owner_evidence,
-    unhealthy_evidence,
-    unhealthy_pods,
-)
 from workerdiag.sources.kubernetes.pods import (
     END_REASONS,
     KubernetesEvent,
@@ -73,7 +67,7 @@ class KubernetesSource:
     def _run_session(self, found: list[Evidence], deadline: Deadline) -> None:
         async def ask() -> None:
             async with asyncio.timeout(deadline.left_s):
-                await KubernetesSession(self._target, found.append, deadline).ask_all()
+                await KubernetesSession(self._target, found, deadline).ask_all()
 
         try:
             asyncio.run(ask())
@@ -91,13 +85,13 @@ _KUBELET_S = 1.5
 
 
 class KubernetesSession:
-    """One round of requests; each piece of evidence goes to *emit* at once, so none is lost at the deadline."""
+    """One round of requests; evidence is added to *found* at once, so none is lost at the deadline."""
 
-    def __init__(self, target: KubernetesTarget, emit: Callable[[Evidence], None], deadline: Deadline) -> None:
+    def __init__(self, target: KubernetesTarget, found: list[Evidence], deadline: Deadline) -> None:
         self._target = target
-        self._emit = emit
+        self._evidence = found
         self._deadline = deadline
-        self._api = KubernetesApi(emit, deadline)
+        self._api = KubernetesApi(found.append, deadline)
         self._search: PodSearch
 
     async def ask_all(self) -> None:
@@ -114,14 +108,14 @@ class KubernetesSession:
             await self._is_answered(self._search.list_pods())
             found = self._search.found()
         for each in found:
-            self._emit_all(kubectl_text.container_evidence(each))
+            self._evidence += kubectl_text.container_evidence(each)
         listed: list[KubernetesEvent] | None = None
         try:
             listed = await self._events()
         finally:  # even when the time is up
             found += self._search.gone(found, listed or ())
             for each in found:
-                self._emit_all(kubectl_text.pod_evidence(each, found, listed, now=self._search.now()))
+                self._evidence += kubectl_text.pod_evidence(each, found, listed, now=self._search.now())
         self._emit_missing_pods(found, listed, complete=pods_known and listed is not None)
         nodes = self._nodes(found, listed or ()).items()
         of_node = (self._ask_conditions, self._ask_node_events)
@@ -174,10 +168,10 @@ class KubernetesSession:
         node = await self._api.item("nodes", name)
         description = f'Error from server (NotFound): nodes "{name}" not found\n'
         if node is not None:
-            description = describe_node(node, until=self._search.to_api_clock(self._target.until))
+            description = kubectl_text.describe_node(node, until=self._search.to_api_clock(self._target.until))
         for each in found:
-            self._emit_all(kubectl_text.text_chunks(f"kubectl describe node {name}", description, each.identity))
-            self._emit(Inspected(identity=each.identity))
+            self._evidence += kubectl_text.text_chunks(f"kubectl describe node {name}", description, each.identity)
+            self._evidence.append(Inspected(identity=each.identity))
 
     async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
@@ -186,7 +180,7 @@ class KubernetesSession:
         for each in found:
             description = kubectl_text.describe_node_events(events, each, now=self._search.now())
             origin = f"kubectl get events --field-selector {fields}"
-            self._emit_all(kubectl_text.text_chunks(origin, description, each.identity))
+            self._evidence += kubectl_text.text_chunks(origin, description, each.identity)
 
     async def _ask_log(self, found: VictimPod) -> None:
         pod, end = found.pod, found.end
@@ -211,11 +205,7 @@ class KubernetesSession:
         data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=256 * 1024)
         if data:
             origin = kubectl_text.logs_command(pod) + (" --previous" if previous else "")
-            self._emit(LogChunk(origin=origin, data=data, identity=identity))
-
-    def _emit_all(self, pieces: Iterable[Evidence]) -> None:
-        for piece in pieces:
-            self._emit(piece)
+            self._evidence.append(LogChunk(origin=origin, data=data, identity=identity))
 
     def _emit_missing_pods(
         self, found: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, complete: bool
@@ -242,17 +232,17 @@ class KubernetesSession:
             self._pods_gap("never-recorded", detail, remedy)
             return
         pods, now = self._search.pods, self._search.now()
-        self._emit_all(unhealthy_evidence(self._unhealthy(), listed, now=now))
+        self._evidence += kubectl_text.unhealthy_evidence(self._unhealthy(), listed, now=now)
         cluster, namespace = self._target.cluster, self._search.namespace
-        self._emit_all(owner_evidence(cluster, pods, listed, namespace=namespace, now=now))
+        self._evidence += kubectl_text.owner_evidence(cluster, pods, listed, namespace=namespace, now=now)
 
     def _unhealthy(self) -> list[Pod]:
         if self._target.victims or not self._target.labels:
             return []
-        return unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))
+        return kubectl_text.unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))
 
     def _pods_gap(self, reason: GapReason, detail: str, remedy: str) -> None:
-        self._emit(Gap(source=f"{SOURCE_NAME} pods", reason=reason, detail=detail, remedy=remedy))
+        self._evidence.append(Gap(source=f"{SOURCE_NAME} pods", reason=reason, detail=detail, remedy=remedy))
 
     def _is_fresh(self, found: VictimPod) -> bool:
         when = found.victim.when
