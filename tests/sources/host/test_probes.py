@@ -29,7 +29,7 @@ from workerdiag.model.scene import Victim
 from workerdiag.sources.host import remote_call
 from workerdiag.sources.host.probes import kernel, location, machine, nannies
 from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_elsewhere, probe_here
-from workerdiag.sources.host.respondents import find_locations, is_this_machine
+from workerdiag.sources.host.respondents import DEATH_PROBES, find_locations, is_this_machine
 
 PROBE_FOLDER = Path(package.__file__).parent / "probes"
 PROBES = [
@@ -54,7 +54,7 @@ def test_a_probe_runs_on_python_3_8_with_the_standard_library(path):
 
 def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
     """The call that another process gets holds no byte code, and runs without workerdiag."""
-    call = remote_call._call_arguments(remote_call.DEATH_PROBES, {"since_s": 60, "pids": [1], "budget_s": 1})
+    call = remote_call._call_arguments(DEATH_PROBES, {"since_s": 60, "pids": [1], "budget_s": 1})
     sent = call["function"] + call["args"]
     assert b"asyncio.threads" in sent
     assert b"CodeType" not in sent
@@ -63,7 +63,7 @@ def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
         f"print(asyncio.run(pickle.loads({call['function']!r})(*pickle.loads({call['args']!r}))))"
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert json.loads(said.stdout).keys() == set(remote_call.DEATH_PROBES)
+    assert json.loads(said.stdout).keys() == set(DEATH_PROBES)
 
 
 def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):

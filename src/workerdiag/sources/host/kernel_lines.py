@@ -9,8 +9,8 @@ worker without a logged signal was not ended by one.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import inf
 
 from attrs import evolve, field, frozen
@@ -64,11 +64,6 @@ def kernel_log(answer: Answer) -> KernelLog:
         signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
         noted_until=float(answer.get("nannies", {}).get("noted_until", 0.0)),
     )
-
-
-def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
-    """Whether a kill in the kernel log may be a victim's although no pid or cgroup says so."""
-    return kernel_log(answer).leaves_doubt(respondent.subjects)
 
 
 def with_noted_pids(subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]) -> tuple[Subject, ...]:
@@ -270,9 +265,9 @@ class KernelLog:
         return AttributedLines(own=tuple(tuple(each) for each in own), common=tuple(common))
 
     def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
-        """Whether a process other than the nanny reports a kill at the moment of a death.
+        """Whether a kill at the moment of a death may be that death, although no pid or cgroup says so.
 
-        That process may be in another pid namespace, so pids do not compare.
+        A process other than the nanny reports it, which may be in another pid namespace.
         """
         kills = [block[-1][0] for block in self._blocks() if _OOM_LINE.search(block[0][1])]
         others = [each for each in subjects if not each.own]
@@ -376,6 +371,10 @@ def format_lines(lines: Iterable[KernelLine]) -> bytes:
     return "".join(f"{_iso_time(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
 
 
+def _iso_time(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="microseconds").replace(".", ",")
+
+
 def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
     """Whether *named* has the answering process's cgroup, which the machine's workers share.
 
@@ -387,8 +386,3 @@ def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
 
 def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
     return any(each.when is not None and -15.0 <= each.when - when <= BEFORE_S for each in subjects)
-
-
-def _iso_time(when: float) -> str:
-    seconds, microseconds = divmod(round(when * 1e6), 1_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))},{microseconds:06d}+00:00"

@@ -22,11 +22,6 @@ from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
-#: Names of probes: modules of the standard library alone, each with a function ``read``.
-LOCATION_PROBES = ("location",)
-DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
-LIVE_PROBES = ("control_groups", "machine")
-
 #: Runs remotely: each probe in its own namespace, independent of failures of the others.
 _PROBE_RUNNER = """
 def answer(texts, asked):

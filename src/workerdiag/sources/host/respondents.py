@@ -27,18 +27,13 @@ from workerdiag.model.vocabulary import LocationRole
 from workerdiag.procfs_and_cgroups import group_paths
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.workers import fetch_workers
-from workerdiag.sources.host.remote_call import (
-    DEATH_PROBES,
-    LIVE_PROBES,
-    LOCATION_PROBES,
-    Answer,
-    Request,
-    probe_elsewhere,
-    probe_here,
-)
+from workerdiag.sources.host.remote_call import Answer, probe_elsewhere, probe_here
 from workerdiag.sources.internals import is_scheduler_here, nannies_here
 from workerdiag.sources.machine import scheduler_ahead_s
 
+#: What is asked about the dead and about the living: probes (``sources/host/probes``), by name.
+DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
+_LIVE_PROBES = ("control_groups", "machine")
 #: At most this many processes are probed; each probe takes about 30 ms of one core.
 MAX_RESPONDENTS = 4
 
@@ -83,18 +78,10 @@ class Respondent:
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
-    def probe_here(self, request: Request) -> Answer:
-        """Run the probes in this process."""
-        return probe_here(self._probes, request)
-
-    async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
-        """Run the probes in another process through Dask; raises as `probe_elsewhere`."""
-        nanny = None if self.place.role == "scheduler" else str(self.place.identity.nanny)
-        return await probe_elsewhere(client, nanny, self._probes, request, deadline)
-
     @property
-    def _probes(self) -> tuple[str, ...]:
-        return DEATH_PROBES if self.is_about_dead else LIVE_PROBES
+    def probes(self) -> tuple[str, ...]:
+        """What to ask it."""
+        return DEATH_PROBES if self.is_about_dead else _LIVE_PROBES
 
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
@@ -195,7 +182,7 @@ def find_locations(
     """
     inquiry = _LocationInquiry(client, victims, deadline.share(0.9))  # the rest is for returning on time
     inquiry.probe_here()
-    if inquiry.is_open():
+    if getattr(client, "status", None) == "running":
         with guarded("locating workers", inquiry.note_silent_scheduler):
             client.sync(inquiry.ask_others, asynchronous=False, callback_timeout=deadline.left_s)
     return list(inquiry.locations), list(inquiry.gaps)
@@ -231,6 +218,8 @@ class _LocationInquiry:
         self._client = client
         self._victims = victims
         self._deadline = deadline
+        self._scheduler: str | None = getattr(getattr(client, "scheduler", None), "address", None)
+        self._is_scheduler_here = self._scheduler is not None and is_scheduler_here(self._scheduler)
         self.locations: list[Location] = []
         self.gaps: list[Gap] = []
         self._registered_nannies: set[str] = set()
@@ -238,19 +227,16 @@ class _LocationInquiry:
     def note_silent_scheduler(self, problem: Exception) -> None:
         self.gaps.append(_location_gap("scheduler", problem))
 
-    def is_open(self) -> bool:
-        return getattr(self._client, "status", None) == "running"
-
     def probe_here(self) -> None:
         """Add this process's own location, also for the nannies and the scheduler in it."""
-        location = probe_here(LOCATION_PROBES, {})["location"]
+        location = probe_here(("location",), {})["location"]
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
         here: list[tuple[LocationRole, Identity]] = [("client", Identity(host=next(iter(hosts), None)))]
         nannies = {each.identity.nanny for each in self._victims if each.identity.nanny}
         local = sorted(nannies & local_nannies().keys())
         here += [("nanny", Identity(nanny=nanny, host=host_of(nanny))) for nanny in local]
-        if self._scheduler_is_here():
-            here.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
+        if self._is_scheduler_here:
+            here.append(("scheduler", Identity(host=host_of(self._scheduler))))
         for role, identity in here:
             own = evolve(identity, pid=os.getpid())
             self.locations.append(_make_location(role, own, location, ahead_s=0.0))
@@ -273,7 +259,7 @@ class _LocationInquiry:
         if role == "nanny" and identity.nanny not in self._registered_nannies:
             deadline = deadline.share(at_most_s=1.0)  # it may be gone
         nanny = None if role == "scheduler" else str(identity.nanny)
-        answer = await probe_elsewhere(self._client, nanny, LOCATION_PROBES, {}, deadline)
+        answer = await probe_elsewhere(self._client, nanny, ("location",), {}, deadline)
         location = answer.get("location", {})
         midpoint = (began + time.time()) / 2
         ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None
@@ -285,8 +271,8 @@ class _LocationInquiry:
         answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
         gone = [each for each in self._victims if each.identity.nanny not in answered]
         wanted: list[tuple[LocationRole, Identity]] = []
-        if not self._scheduler_is_here():
-            wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
+        if not self._is_scheduler_here:
+            wanted.append(("scheduler", Identity(host=host_of(self._scheduler))))
         if not gone:
             return wanted
         workers = await self._workers([each.identity.worker or each.identity.nanny for each in gone])
@@ -309,13 +295,6 @@ class _LocationInquiry:
             found = await queries.answer_in_time(partial(fetch_workers, self._client, near=near), deadline)
             return dict(found["workers"])
         return {}
-
-    def _scheduler_address(self) -> str | None:
-        return getattr(getattr(self._client, "scheduler", None), "address", None)
-
-    def _scheduler_is_here(self) -> bool:
-        address = self._scheduler_address()
-        return address is not None and is_scheduler_here(address)
 
 
 def _make_location(role: LocationRole, identity: Identity, location: Reply, *, ahead_s: float | None) -> Location:

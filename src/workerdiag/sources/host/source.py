@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Self
 
+from attrs import evolve
+
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
-from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.host.kernel_lines import answer_evidence, is_doubtful
-from workerdiag.sources.host.remote_call import Answer, Request, UnreadableAnswerError
+from workerdiag.sources.cluster.queries import query_gap
+from workerdiag.sources.host.kernel_lines import answer_evidence, kernel_log
+from workerdiag.sources.host.remote_call import Answer, Request, probe_elsewhere, probe_here
 from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
@@ -79,28 +81,29 @@ class HostSource:
         return []
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
-        """Return each answer or exception; this process is probed last, while the others work."""
-        found: dict[int, Answer | BaseException] = {}
-        remote = [index for index, each in enumerate(targets) if not each.is_this_process]
+        """Return each answer or exception; this process is probed last."""
+        remote = [each for each in targets if not each.is_this_process]
 
         async def ask_all() -> list[Answer | BaseException]:
-            return await asyncio.gather(*(self._ask(targets[index]) for index in remote), return_exceptions=True)
+            return await asyncio.gather(*map(self._ask, remote), return_exceptions=True)
 
+        answers: list[Answer | BaseException] = []
         if remote:
             with guarded("probing machines") as probing:
                 timeout_s = self._share(1.0).left_s
                 answers = self._scene.client.sync(ask_all, asynchronous=False, callback_timeout=timeout_s)
-                found |= zip(remote, answers, strict=True)
             if probing.problem is not None:
-                found |= {index: probing.problem for index in remote if index not in found}
-        for index, each in enumerate(targets):
-            if index not in found:
-                found[index] = each.probe_here(self._probe_request(each))
-        return [found[index] for index in range(len(targets))]
+                answers = [probing.problem] * len(remote)
+        told = iter(answers)
+        return [
+            next(told) if each in remote else probe_here(each.probes, self._probe_request(each)) for each in targets
+        ]
 
     async def _ask(self, respondent: Respondent) -> Answer:
+        place, request = respondent.place, self._probe_request(respondent)
+        nanny = None if place.role == "scheduler" else str(place.identity.nanny)
         deadline = self._share(0.9).share(at_most_s=3.0)
-        return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
+        return await probe_elsewhere(self._scene.client, nanny, respondent.probes, request, deadline)
 
     def _probe_request(self, respondent: Respondent) -> Request:
         ahead_s = respondent.place.clock_ahead_s or 0.0
@@ -126,7 +129,8 @@ class HostSource:
         gaps = [found for each, answer in pairs if (found := kernel_gap(answer, each)) is not None]
         yield from gaps
         sure = bool(pairs) and len(pairs) == len(told) and all(each.same_machine for each, _ in told)
-        if sure and not left and not gaps and not any(is_doubtful(answer, each) for each, answer in pairs):
+        doubtful = any(kernel_log(answer).leaves_doubt(each.subjects) for each, answer in pairs)
+        if sure and not left and not gaps and not doubtful:
             for each, _ in pairs:
                 for subject in each.subjects:
                     yield Inspected(place="kernel log", identity=subject.identity)
@@ -153,16 +157,13 @@ class HostSource:
 
 def machine_gap(title: str, problem: BaseException) -> Gap:
     """Return the gap of a machine that could not be probed."""
-    reason: GapReason
-    reason, remedy = "unreachable", f"on {title}: dmesg -T | grep -iE 'killed process|segfault'; uptime"
-    if isinstance(problem, TimeoutError):
-        reason, remedy = "timed-out", MORE_TIME
-    elif isinstance(problem, PermissionError):
-        reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
-    elif isinstance(problem, UnreadableAnswerError | ValueError):
-        reason = "malformed"
-    description = describe_error(problem, most_chars=300)
-    return Gap(source=f"host {title}", reason=reason, detail=description, remedy=remedy)
+    found = query_gap(f"host {title}", problem)
+    remedies: dict[GapReason, str] = {
+        "timed-out": MORE_TIME,
+        "forbidden": "take run out of distributed.nanny.blocked-handlers",
+    }
+    look = f"on {title}: dmesg -T | grep -iE 'killed process|segfault'; uptime"
+    return evolve(found, remedy=remedies.get(found.reason, look))
 
 
 def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
