@@ -14,7 +14,7 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
@@ -98,18 +98,8 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
         of_frame = [held.get(name) for name in ("collections", "args", "self", "futures", "fs")]
         values += islice(_members(of_frame), _MAX_MEMBERS)
     keys = dict.fromkeys(str(getattr(each, "key", "")) for each in values if type(each).__name__ == "Future")
-    own = [(frame, line) for frame, line in walked[:first] if not is_library(frame.f_code.co_filename)]
-    names, dims = caller_names(own)
-    caller = own[-1] if own else None
-    return Computed(
-        collections=_collections_in(values),
-        keys=tuple(keys),
-        is_gathered=not any(each.f_code.co_name in ("persist", "wait") for each in computing),
-        place=_place(*caller) if caller else "",
-        code=_code(*caller) if caller else "",
-        names=names,
-        dims=dims,
-    )
+    is_gathered = not any(each.f_code.co_name in ("persist", "wait") for each in computing)
+    return evolve(_work_of(values, walked[:first]), keys=tuple(keys), is_gathered=is_gathered)
 
 
 def given_work(value: object, frames: Iterable[tuple[FrameType, int]]) -> Computed:
@@ -121,16 +111,18 @@ def given_work(value: object, frames: Iterable[tuple[FrameType, int]]) -> Comput
     for each in islice(_members([value]), _MAX_MEMBERS):
         is_xarray = str(type(each).__module__).startswith("xarray.")
         parts += map(variable_data, array_variables(each).values()) if is_xarray else [each]
+    return _work_of(parts, frames)
+
+
+def _work_of(values: Iterable[object], frames: Iterable[tuple[FrameType, int]]) -> Computed:
+    """The collections among *values*, with what their caller, whose frames are among *frames*, calls them."""
+    kinds = ((collection_kind(each), each) for each in values)
+    found = {id(each): (kind, each) for kind, each in kinds if kind is not None}
     own = [(frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename)]
     names, dims = caller_names(own)
     place, code = (_place(*own[-1]), _code(*own[-1])) if own else ("", "")
-    return Computed(collections=_collections_in(parts), place=place, code=code, names=names, dims=dims)
-
-
-def _collections_in(values: Iterable[object]) -> tuple[tuple[CollectionKind, Any], ...]:
-    kinds = ((collection_kind(each), each) for each in values)
-    found = {id(each): (kind, each) for kind, each in kinds if kind is not None}
-    return tuple(islice(found.values(), 20))
+    collections = tuple(islice(found.values(), 20))
+    return Computed(collections=collections, place=place, code=code, names=names, dims=dims)
 
 
 def collection_kind(value: object) -> CollectionKind | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from math import isfinite, prod
+from math import prod
 from typing import Any, NamedTuple, cast
 
 from workerdiag.guard import guarded
@@ -62,7 +62,7 @@ def array_layers(array: Any) -> Iterator[Step]:
         if isinstance(known, dict):
             with guarded("reading the chunks of a layer"):  # nan for unknown ones, and no dtype
                 notes[token] = known
-                sizes[token] = _chunk_bytes(known)
+                sizes[token] = _bytes_of(known["chunksize"], known["dtype"])
     rechunked = {name for token in layers if token.startswith("rechunk") for name in dependencies.get(token, ())}
     sizes |= _partly_reduced(dependencies, sizes)
     sizes |= {
@@ -100,7 +100,7 @@ def _layers_of_unknown_size(layers: Mapping[str, Any], sizes: Mapping[str, int])
                 if getattr(layer, "indices", None) is not None:
                     taken, count = _inputs(token, layer, sizes)
                 else:
-                    tasks = islice(_values(layer), _MAX_TASKS)
+                    tasks = islice(_tasks(layer).values(), _MAX_TASKS)
                     taken, count = max((_taken_by(each, sizes) for each in tasks), default=(0, 0))
                 if taken:
                     yield Step(
@@ -156,7 +156,7 @@ def kept_bytes(array: Any) -> int:
     for token, layer in islice(layers.items(), _MAX_LAYERS):
         if isinstance(known := getattr(layer, "collection_annotations", None), dict):
             with guarded("reading the size of a layer"):
-                totals[token] = int(prod(map(float, known["shape"]))) * int(known["dtype"].itemsize)
+                totals[token] = _bytes_of(known["shape"], known["dtype"])
     most = 0
     for token in totals:
         layer = layers[token]
@@ -178,12 +178,12 @@ def kept_bytes(array: Any) -> int:
 
 def persisted_bytes(array: Any) -> int:
     """Bytes of the pieces of a Dask array that were persisted before: the graph has futures in their place."""
-    total = 0.0
-    for layer in islice(array.dask.layers.values(), _MAX_LAYERS):
-        known, first = getattr(layer, "collection_annotations", None), next(iter(_values(layer)), None)
-        if isinstance(known, dict) and type(first).__name__ == "Future":
-            total += float(prod(known["shape"])) * int(known["dtype"].itemsize)
-    return int(total) if isfinite(total) else 0
+    layers = islice(array.dask.layers.values(), _MAX_LAYERS)
+    persisted = (each for each in layers if type(next(iter(_tasks(each).values()), None)).__name__ == "Future")
+    notes = [getattr(each, "collection_annotations", None) for each in persisted]
+    with guarded("reading the sizes of layers"):
+        return sum(_bytes_of(each["shape"], each["dtype"]) for each in notes if isinstance(each, dict))
+    return 0
 
 
 def widest_task(graph: Any) -> tuple[str, int]:
@@ -193,7 +193,7 @@ def widest_task(graph: Any) -> tuple[str, int]:
     tasks = (
         (key, len(_keys_taken(task)))
         for layer in islice(getattr(graph, "layers", {}).values(), _MAX_LAYERS)
-        for key, task in islice(_items(layer), _MAX_LAYERS)
+        for key, task in islice(_tasks(layer).items(), _MAX_LAYERS)
     )
     key, count = max(tasks, key=lambda each: each[1], default=("", 0))
     return str(key_split(key))[:100], count
@@ -208,12 +208,9 @@ def _behind(token: str, dependencies: Mapping[str, Iterable[str]]) -> set[str]:
     return found
 
 
-def _chunk_bytes(known: Mapping[str, Any]) -> int:
-    """Bytes of the largest chunk; raises ValueError for a size that is not known."""
-    size = float(prod(known["chunksize"])) * int(known["dtype"].itemsize)
-    if not isfinite(size):
-        raise ValueError("the chunks have no known size")
-    return int(size)
+def _bytes_of(shape: Iterable[float], dtype: Any) -> int:
+    """Bytes of an array or a chunk; raises ValueError or OverflowError for a size that is not known."""
+    return int(prod(map(float, shape))) * int(dtype.itemsize)
 
 
 def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]:
@@ -225,27 +222,21 @@ def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]
         ]
         return sum(size * count for size, count in taken), sum(count for _, count in taken)
     most = (0, 0)
-    for task in islice(_values(layer), _MAX_TASKS):
+    for task in islice(_tasks(layer).values(), _MAX_TASKS):
         counts = Counter(key[0] for key in _keys_taken(task) if isinstance(key, tuple) and key)
         total = sum(sizes[name] * count for name, count in counts.items() if name in sizes and name != token)
         if plain_name(token).endswith(_REDUCES):
             total = sizes[token] * sum(counts.values())
-        elif any(
-            name not in sizes or name == token for name in counts
-        ):  # parts of pieces, in all as large as the result
+        elif token in counts or not counts.keys() <= sizes.keys():  # parts of pieces, in all as large as the result
             total = max(total, sizes[token])
         most = max(most, (total, sum(counts.values())))
     return most
 
 
-def _values(layer: Any) -> Iterable[Any]:
+def _tasks(layer: Any) -> Mapping[Any, Any]:
     """The tasks of a layer that has them already; none of one that would have to make them."""
-    return (task for _, task in _items(layer))
-
-
-def _items(layer: Any) -> Iterable[tuple[Any, Any]]:
     mapping = getattr(layer, "mapping", None)
-    return mapping.items() if isinstance(mapping, dict) else ()
+    return mapping if isinstance(mapping, dict) else {}
 
 
 def _blocks_taken(inds: Any, output: Any, numblocks: tuple[int, ...]) -> int:
@@ -331,10 +322,10 @@ class ResultBytes(NamedTuple):
 
 
 def result_bytes(kind: str, value: Any) -> ResultBytes | None:
-    """What the whole result of a collection takes, as far as its steps tell; None if they do not."""
+    """What the whole result of a collection takes, as far as its steps tell; None or an error if they do not."""
     if kind == "array":
-        size = float(prod(value.shape)) * int(value.dtype.itemsize)
-        return ResultBytes(int(size), int(size)) if isfinite(size) else None
+        size = _bytes_of(value.shape, value.dtype)
+        return ResultBytes(size, size)
     if kind != "dataframe":
         return None
     nodes = _expressions(value)

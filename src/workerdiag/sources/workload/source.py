@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from traceback import walk_tb
 from types import FrameType
+from typing import Any
 
-from attrs import asdict, evolve
+from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
@@ -17,9 +19,9 @@ from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.memory import Step
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import GapReason
+from workerdiag.sources.internals import parts_of
 from workerdiag.sources.tracebacks import linked_exceptions
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
-from workerdiag.sources.workload.embedded import embedded_data
 from workerdiag.sources.workload.pieces import (
     ResultBytes,
     array_layers,
@@ -100,27 +102,30 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "widest_kind": widest[0] or None,
         "widest_inputs": widest[1] or None,
     }
-    if data := max(embedded, key=lambda each: each.total_bytes, default=None):
+    if data := _embedded_frames(layers.values()) or max(embedded, key=lambda each: each.total_bytes, default=None):
         fields |= {
             "embedded_bytes": data.total_bytes or None,
             "embedded_largest_bytes": data.largest_bytes or None,
             "embedded_count": data.count or None,
             "embedded_type": data.type or None,
-            "embedded_name": _name(data.layer, computed) or None,
-        }
-    frames = [each for each in layers.values() if each.is_embedded and each.piece_bytes]
-    if frames:
-        size = max((each.piece_bytes or 0) for each in frames)
-        fields |= {
-            "embedded_bytes": sum((each.piece_bytes or 0) * each.pieces for each in frames),
-            "embedded_largest_bytes": size,
-            "embedded_count": sum(each.pieces for each in frames),
-            "embedded_type": "DataFrame",
-            "embedded_name": _name(frames[0].token, computed) or None,
+            "embedded_name": assigned.name if (assigned := _assignment(data.layer, computed)) else None,
         }
     yield Event(topic="workload", fields=fields)
     for each in _chosen(layers.values()):
         yield Event(topic="workload-step", fields=_step_fields(each, computed))
+
+
+def _embedded_frames(layers: Iterable[Step]) -> EmbeddedData | None:
+    frames = [(each.piece_bytes, each) for each in layers if each.is_embedded and each.piece_bytes]
+    if not frames:
+        return None
+    return EmbeddedData(
+        total_bytes=sum(size * each.pieces for size, each in frames),
+        largest_bytes=max(size for size, _ in frames),
+        count=sum(each.pieces for _, each in frames),
+        type="DataFrame",
+        layer=frames[0][1].token,
+    )
 
 
 def _chosen(layers: Iterable[Step]) -> list[Step]:
@@ -149,11 +154,6 @@ def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:
     return {name: None if value == "" else value for name, value in known.items()}
 
 
-def _name(token: str, computed: Computed) -> str:
-    assigned = _assignment(token, computed)
-    return assigned.name if assigned else ""
-
-
 def _assignment(token: str, computed: Computed) -> Assignment | None:
     """The caller's name for a step; of a simplified one, whose token differs, by the name if only one has it."""
     found = computed.names.get(token)
@@ -161,3 +161,75 @@ def _assignment(token: str, computed: Computed) -> Assignment | None:
         return found
     alike = [each for other, each in computed.names.items() if plain_name(other) == plain_name(token)]
     return alike[0] if len(alike) == 1 else None
+
+
+#: Smaller values are part of any graph.
+_LEAST_BYTES = 2**16
+
+
+@frozen(kw_only=True)
+class EmbeddedData:
+    """Values in a graph."""
+
+    #: Bytes of all of them, and of the largest.
+    total_bytes: int = 0
+    largest_bytes: int = 0
+    count: int = 0
+    #: Class of the largest, e.g. ``ndarray``, and the layer that has it.
+    type: str = ""
+    layer: str = ""
+
+
+def embedded_data(graph: Any) -> EmbeddedData:
+    """The values in the first tasks of each layer of a `HighLevelGraph`."""
+    seen: dict[int, tuple[int, str, str]] = {}
+    scale: dict[str, float] = {}
+    for token, layer in islice(getattr(graph, "layers", {}).items(), 3000):
+        with guarded("looking for data in a layer"):
+            mapping = getattr(layer, "mapping", None)
+            if isinstance(mapping, dict):
+                tasks = list(islice(mapping.values(), 200))
+                scale[token] = len(mapping) / max(len(tasks), 1)
+            else:  # a layer for all its tasks at once
+                tasks = [getattr(layer, "task", None), *islice(getattr(layer, "io_deps", {}).values(), 64)]
+                tasks += [value for value, index in getattr(layer, "indices", ()) if index is None]
+                scale[token] = 1.0
+            for task in tasks:
+                for value in _values_in(task, 4):
+                    size = size_of(value)
+                    if size >= _LEAST_BYTES:
+                        seen.setdefault(id(value), (size, type(value).__name__, token))
+    if not seen:
+        return EmbeddedData()
+    largest, kind, token = max(seen.values())
+    return EmbeddedData(
+        total_bytes=int(sum(size * scale[of] for size, _, of in seen.values())),
+        largest_bytes=largest,
+        count=len(seen),
+        type=kind,
+        layer=token,
+    )
+
+
+def size_of(value: object) -> int:
+    """Bytes of an array, a frame, text or bytes; 0 of anything else, which is not asked."""
+    if isinstance(value, bytes | bytearray | str):
+        return len(value)
+    module = type(value).__module__.partition(".")[0]
+    if module == "pandas":
+        usage = getattr(value, "memory_usage", None)
+        found: Any = usage(deep=False) if usage is not None else 0
+        return int(found.sum() if hasattr(found, "sum") else found)
+    if module in ("numpy", "scipy", "cupy", "pyarrow", "polars", "torch"):
+        size = getattr(value, "nbytes", 0)
+        return size if isinstance(size, int) else 0
+    return 0
+
+
+def _values_in(task: object, depth: int) -> Iterator[object]:
+    if depth == 0:
+        return
+    yield task
+    for each in parts_of(task):
+        if each is not None:
+            yield from _values_in(each, depth - 1)
