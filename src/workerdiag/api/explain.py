@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from workerdiag.matching.scan import Matcher
     from workerdiag.replay.kit import Kit
     from workerdiag.sources.discovery import Discovery
-    from workerdiag.sources.logs.source import LogInput
+    from workerdiag.sources.logs.inputs import LogInput
     from workerdiag.sources.recorder.recipe import FoundRecipe
     from workerdiag.wire.messages import DeathReport
 

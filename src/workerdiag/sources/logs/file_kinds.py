@@ -11,22 +11,17 @@ import codecs
 import gzip
 import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError, error_text
-from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
 from workerdiag.wire import BOX_MAGIC
-
-if TYPE_CHECKING:
-    from workerdiag.sources.recorder.records import ParsedRecord
-    from workerdiag.wire.messages import DeathReport
 
 #: Bytes read at once, and the maximum size of a decompressed block.
 BLOCK_BYTES = 1024 * 1024
@@ -224,11 +219,6 @@ MAGIC_BYTES = len(BOX_MAGIC)
 MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: Number of first bytes that show whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
-#: Maps name and bytes of a zip archive to its evidence, or to None if it is not a death bundle.
-Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
-#: Maps place and bytes of a black box, and faulthandler's output, to the report of its worker's death, or to
-#: None if the worker may still run.
-Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
 def sniff(head: bytes) -> InputKind:
@@ -285,32 +275,3 @@ class LogHandle:
     identity: Identity = NO_IDENTITY
     #: Returns faulthandler's output next to a black box; empty without any.
     fault: Callable[[], bytes] = bytes
-
-
-class ContainerOpeners(NamedTuple):
-    """Functions that read files other than logs; None for none."""
-
-    unbundle: Unbundle | None = None
-    unbox: Unbox | None = None
-
-
-class LogBlock(NamedTuple):
-    """The next bytes of a log."""
-
-    log: LogHandle
-    data: bytes
-
-
-class BundlePiece(NamedTuple):
-    """A piece of evidence from a bundle."""
-
-    piece: Evidence
-
-
-class RecordPiece(NamedTuple):
-    """One death record."""
-
-    record: ParsedRecord
-
-
-ReaderPiece = LogBlock | BundlePiece | RecordPiece | Gap | Inspected

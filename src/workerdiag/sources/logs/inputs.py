@@ -7,7 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -134,16 +134,26 @@ def _path_logs(place: str) -> list[LogHandle]:
 
 
 def _local_log(path: Path) -> LogHandle:
+    return _log(str(path), os.path.realpath(path), lambda suffix: Path(f"{path}{suffix}").open("rb", buffering=0))
+
+
+def _remote_log(system: Any, path: str, place: str) -> LogHandle:
+    return _log(url_without_secrets(place), place, lambda suffix: system.open(path + suffix, "rb"))
+
+
+def _log(origin: str, key: str, opened: Callable[[str], Any]) -> LogHandle:
+    """Return a log that *opened* opens, given a suffix: "" for the log itself, else of its companion."""
+
     def blocks() -> Iterator[bytes]:
-        with path.open("rb", buffering=0) as file:
-            yield from decoded_blocks(str(path), file)
+        with opened("") as file:
+            yield from decoded_blocks(origin, file)
 
     def fault() -> bytes:
-        with suppress(OSError), path.with_name(path.name + _FAULT).open("rb") as file:
-            return file.read(MOST_FAULT_BYTES)
+        with suppress(Exception), opened(_FAULT) as file:  # it rarely exists
+            return bytes(file.read(MOST_FAULT_BYTES))
         return b""
 
-    return LogHandle(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
+    return LogHandle(origin=origin, key=key, blocks=blocks, fault=fault)
 
 
 def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -210,21 +220,6 @@ def _is_named_like_a_log(name: str) -> bool:
 
 def _base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
-
-
-def _remote_log(system: Any, path: str, place: str) -> LogHandle:
-    origin = url_without_secrets(place)
-
-    def blocks() -> Iterator[bytes]:
-        with system.open(path, "rb") as file:
-            yield from decoded_blocks(origin, file)
-
-    def fault() -> bytes:
-        with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it rarely exists
-            return bytes(file.read(MOST_FAULT_BYTES))
-        return b""
-
-    return LogHandle(origin=origin, key=place, blocks=blocks, fault=fault)
 
 
 #: URL scheme -> fsspec's extra that installs the package (fsspec's ``pyproject.toml``).

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import evolve
 
@@ -21,24 +21,44 @@ from workerdiag.sources.logs.file_kinds import (
     BLOCK_BYTES,
     MAX_BOX_BYTES,
     MAX_BUNDLE_BYTES,
-    BundlePiece,
-    ContainerOpeners,
     InputKind,
-    LogBlock,
     LogHandle,
-    ReaderPiece,
-    RecordPiece,
-    Unbox,
-    Unbundle,
     read_at_most,
     sniff_blocks,
 )
 from workerdiag.sources.logs.inputs import LogInput, input_name, input_type, resolve_logs
 
 if TYPE_CHECKING:
-    from workerdiag.sources.recorder.records import RecordCollection
+    from workerdiag.sources.recorder.records import ParsedRecord, RecordCollection
+    from workerdiag.wire.messages import DeathReport
 
-__all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
+#: Maps name and bytes of a zip archive to its evidence, or to None if it is not a death bundle.
+Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
+#: Maps place and bytes of a black box, and faulthandler's output, to the report of its worker's death, or to
+#: None if the worker may still run.
+Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
+
+
+class LogBlock(NamedTuple):
+    """The next bytes of a log."""
+
+    log: LogHandle
+    data: bytes
+
+
+class BundlePiece(NamedTuple):
+    """A piece of evidence from a bundle."""
+
+    piece: Evidence
+
+
+class RecordPiece(NamedTuple):
+    """One death record."""
+
+    record: ParsedRecord
+
+
+ReaderPiece = LogBlock | BundlePiece | RecordPiece | Gap | Inspected
 
 
 class LogSource:
@@ -73,7 +93,8 @@ class LogSource:
     ) -> None:
         self._inputs = tuple(inputs)
         self._stream = stream
-        self._openers = ContainerOpeners(unbundle=unbundle, unbox=unbox)
+        self._unbundle = unbundle
+        self._unbox = unbox
         self._facts = tuple(facts)
         #: Whether any log, bundle, box or file of records could be read.
         self.has_read_any = False
@@ -113,7 +134,7 @@ class LogSource:
                 return
             kind = input_type(given)
             numbers[kind] += 1
-            reader = InputReader(given, numbers[kind], names, deadline, self._openers)
+            reader = InputReader(given, numbers[kind], names, deadline, self._unbundle, self._unbox)
             try:
                 yield from self._received_pieces(reader, given, len(self._inputs) - index)
             finally:
@@ -177,13 +198,20 @@ class InputReader:
     """Reads one input in a thread until it is stopped; text in memory needs no thread."""
 
     def __init__(
-        self, given: LogInput, number: int, names: LogNames, deadline: Deadline, openers: ContainerOpeners
+        self,
+        given: LogInput,
+        number: int,
+        names: LogNames,
+        deadline: Deadline,
+        unbundle: Unbundle | None,
+        unbox: Unbox | None,
     ) -> None:
         self._given = given
         self._number = number
         self._names = names
         self._deadline = deadline
-        self._openers = openers
+        self._unbundle = unbundle
+        self._unbox = unbox
         self._in_use: list[str] = []
         self._pieces = self._read_or_gap()
         self._thread: HelperThread[ReaderPiece] | None = None
@@ -267,11 +295,11 @@ class InputReader:
 
     def _read_bundle(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """Yield the evidence of a death bundle; its logs keep their names unless these are taken."""
-        origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
+        origin, pieces = opened.log.origin, None
         data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
-        if unbundle is not None and data and not opened.broken:
+        if self._unbundle is not None and data and not opened.broken:
             with guarded("opening a death bundle") as opening:  # a file that anybody may have made
-                pieces = unbundle(origin, data)
+                pieces = self._unbundle(origin, data)
             if opening.problem is not None:
                 yield log_gap(origin, opening.problem, 0)
                 return
@@ -291,13 +319,13 @@ class InputReader:
         from workerdiag.sources.recorder.records import ParsedRecord
 
         log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
-        if self._openers.unbox is None or not data or opened.broken:
+        if self._unbox is None or not data or opened.broken:
             why = "looks binary (a black box of a worker)"
             yield opened.broken or unusable_gap(log.origin, why, "workerdiag explain reads it")
             return
         report = None
         with guarded("opening a black box") as opening:  # a file that anybody may have made
-            report = self._openers.unbox(log.key or log.origin, data, log.fault())
+            report = self._unbox(log.key or log.origin, data, log.fault())
         if opening.problem is not None:
             yield log_gap(log.origin, opening.problem, 0)
         elif report is None:
