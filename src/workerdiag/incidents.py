@@ -31,7 +31,7 @@ from workerdiag.model.signals import UNREADABLE_STATUS
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.rendering.wording import one_line
 from workerdiag.scoring.findings import exit_class, fingerprint
-from workerdiag.sources.recorder.source import evidence_of_one
+from workerdiag.sources.recorder.death_evidence import evidence_of_one
 from workerdiag.wire.recorded_death import RecordedDeath, identity_of_death
 
 #: ``PRAGMA application_id`` of our files: "wdia" in ASCII.

@@ -17,7 +17,7 @@ from support.hanging_peers import gives_up
 from workerdiag.procfs_and_cgroups import boot_id, file_id
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.last_output import MAX_BYTES, MAX_CHARS, last_stderr, possibly_own_lines, tail
-from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import DeathReport, StderrTail, decode_message
 from workerdiag.wire.recorded_death import RecordedDeath

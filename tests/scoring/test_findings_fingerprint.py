@@ -22,7 +22,7 @@ from workerdiag.authoring.rule_tests import evidence_of, read_incidents
 from workerdiag.model.evidence import LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.scoring.findings import exit_class, fingerprint, kind_of_task
-from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 
 INCIDENTS = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}

@@ -7,7 +7,7 @@ from typing import Any
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
 from workerdiag.incidents import WatchedDeath
 from workerdiag.model.identity import identity_of
-from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 
 #: The causes of the deaths below, and the key of each.

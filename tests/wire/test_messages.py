@@ -13,8 +13,8 @@ from workerdiag.model.evidence import Inspected
 from workerdiag.pipeline import diagnose
 from workerdiag.recorder.deaths import DeathRing
 from workerdiag.rulebook.load import load_rulebook
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.sources.recorder.records import RecordCollection, parse_record
-from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire.messages import DeathIdentity, decode_message, is_known_death, same_death
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 

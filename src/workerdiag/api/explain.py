@@ -16,27 +16,26 @@ from attrs import fields, frozen
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.warm_up import collector_paused, import_all
+from workerdiag.bundle.kept_evidence import EvidenceTap
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap, LogText
 from workerdiag.model.identity import Identity
+from workerdiag.model.replay import KitContent
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Stream
+from workerdiag.replay.kit import Kit
 from workerdiag.settings import seconds
-from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
+from workerdiag.sources.runner import collect_each, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.bundle.kept_evidence import EvidenceTap
     from workerdiag.matching.scan import Matcher
-    from workerdiag.replay.kit import Kit
-    from workerdiag.sources.discovery import Discovery
     from workerdiag.sources.logs.inputs import LogInput
-    from workerdiag.sources.recorder.recipe import FoundRecipe
     from workerdiag.wire.messages import DeathReport
 
 
@@ -255,35 +254,28 @@ class LiveEvidence(NamedTuple):
 
     pieces: Sequence[Evidence] = ()
     #: How to run again what ran as the workers died.
-    recipe: FoundRecipe | None = None
+    recipe: tuple[KitContent, bytes] | None = None
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> LiveEvidence:
     if arguments.sources is not None:
-        return LiveEvidence(collect_all(arguments.sources, arguments.plan.live))
-    if arguments.client is None and not (facts and _names_a_worker(facts)):
+        return LiveEvidence(list(chain(*collect_each(arguments.sources, arguments.plan.live))))
+    if arguments.client is None and not _names_a_worker(facts):
         return LiveEvidence()
     import_all()
-    discovery = _discovery(arguments, facts)
-    return LiveEvidence(discovery.collect(), discovery.recipe)
-
-
-def _names_a_worker(facts: Sequence[Evidence]) -> bool:
-    from workerdiag.sources.scene import find_victims
-
-    return bool(find_victims(facts))
-
-
-def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discovery:
     from workerdiag.model.rules import scheduler_topics
     from workerdiag.sources.discovery import Discovery  # imports platforms
 
     topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()
-    return Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
+    discovery = Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
+    return LiveEvidence(discovery.collect(), discovery.recipe)
+
+
+def _names_a_worker(facts: Sequence[Evidence]) -> bool:
+    return any(isinstance(each, ExceptionFacts) and each.identity.worker for each in facts)
 
 
 def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: LiveEvidence) -> Answer:
-    from workerdiag.bundle.kept_evidence import EvidenceTap
     from workerdiag.sources.logs.source import LogSource
 
     plan, tap = arguments.plan, EvidenceTap()
@@ -301,7 +293,8 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
     with guarded("making the diagnosis") as making:
         findings = _run_pipeline(arguments, evidence, tap)
         found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=_kit(live.recipe))
+        kit = None if live.recipe is None else Kit(*live.recipe)
+        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=kit)
     if making.problem is not None:
         with guarded("reading the rest"):
             deque(evidence, maxlen=0)  # it is known then which logs can be read
@@ -312,14 +305,6 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
         has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
         failure=making.problem,
     )
-
-
-def _kit(recipe: FoundRecipe | None) -> Kit | None:
-    if recipe is None:
-        return None
-    from workerdiag.replay.kit import Kit  # rarely needed
-
-    return Kit(recipe.content, recipe.data)
 
 
 def _run_pipeline(arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap) -> Findings:

@@ -14,12 +14,12 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
-from workerdiag.model.scene import Location, most_perishable_first
+from workerdiag.model.replay import KitContent
+from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.modules import ModuleSource, module_question
-from workerdiag.sources.recorder.recipe import FoundRecipe
 from workerdiag.sources.recorder.source import RecorderSource
 from workerdiag.sources.registry import applicable_sources
 from workerdiag.sources.runner import collect_each, take_in_time
@@ -47,10 +47,11 @@ class Discovery:
     ) -> None:
         self._client = client
         self._facts = tuple(facts)
+        self._caught = [each for each in facts if isinstance(each, ExceptionFacts)]
         self._topics = tuple(topics)
         self._deadline = deadline
-        about, tasks = workers_and_tasks_in_question(self._facts)
-        self._recorder = RecorderSource(client, about=about, tasks=tasks)
+        self._about, self._tasks = workers_and_tasks_in_question(facts)
+        self._recorder = RecorderSource(client, about=self._about, tasks=self._tasks)
 
     def collect(self) -> list[Evidence]:
         """Return all evidence, with gaps for failed queries. Another thread must run the client's event loop."""
@@ -62,43 +63,31 @@ class Discovery:
         if not is_incomplete(pieces):
             return pieces + self._collect_platforms(pieces)[0]
         found, second = self._collect_platforms(pieces, others=[cluster.next_round()])
-        return self._merge_rounds(first, recorded, second, found)
-
-    def _merge_rounds(
-        self,
-        first: Sequence[Evidence],
-        recorded: Sequence[Evidence],
-        second: Sequence[Evidence],
-        found: Sequence[Evidence],
-    ) -> list[Evidence]:
-        """Return all evidence, with the cluster's *second* round in place of the *first* if it has more.
-
-        The platforms are queried again if the second round shows more deaths.
-        """
         if not second or (is_incomplete(second) and len(second) < len(first)):
-            return [*first, *recorded, *found]
-        known = [*recorded, *second]
-        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *first, *recorded])):
-            return [*known, *found, *self._collect_platforms(known)[0]]
-        return [*known, *found]
+            return [*pieces, *found]
+        whole = [*recorded, *second]
+        if len(self._victims(whole)) > len(self._victims(pieces)):  # the platforms were not asked about all
+            found += self._collect_platforms(whole)[0]
+        return [*whole, *found]
+
+    def _victims(self, pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
+        return find_victims([*self._facts, *pieces])
 
     def _cluster(self) -> ClusterSource:
-        about, _ = workers_and_tasks_in_question(self._facts)
-        killed = [each for each in self._facts if isinstance(each, ExceptionFacts)]
-        executing = [key for each in killed for key in each.executing or ()]
+        gave_up = any(map(_is_callers_timeout, self._caught))
         question = ClusterQuestion(
-            about=about,
+            about=self._about,
             topics=self._topics,
-            executing=tuple(executing[:50]),
-            tasks=tuple(each.task for each in killed if each.task),
-            gave_up=any(map(_is_callers_timeout, killed)),
-            has_failed=bool(killed) and not any(map(_is_callers_timeout, killed)),
-            workers_awaited=_workers_awaited(killed),
+            executing=tuple(key for each in self._caught for key in each.executing or ())[:50],
+            tasks=self._tasks,
+            gave_up=gave_up,
+            has_failed=bool(self._caught) and not gave_up,
+            workers_awaited=_workers_awaited(self._caught),
         )
         return ClusterSource(self._client, question)
 
     @property
-    def recipe(self) -> FoundRecipe | None:
+    def recipe(self) -> tuple[KitContent, bytes] | None:
         """How to run again what ran as the workers died, as far as the recorder had it when it was asked."""
         return self._recorder.recipe
 
@@ -109,37 +98,36 @@ class Discovery:
 
         The victims are those in *pieces* and in the exception.
         """
-        victims = find_victims([*self._facts, *pieces])
-        facts = [each for each in self._facts if isinstance(each, ExceptionFacts)]
-        only_a_task_failed = any(each.from_task for each in facts)
-        is_callers_own = any(each.in_caller for each in facts)  # then no worker's machine is in question
-        modules = module_question(self._client, facts, pieces)
-        own = [ModuleSource(self._client, modules)] if self._client is not None and modules.is_open else []
+        victims = self._victims(pieces)
+        only_a_task_failed = any(each.from_task for each in self._caught)
+        is_callers_own = any(each.in_caller for each in self._caught)  # then no worker's machine is in question
+        modules = module_question(self._client, self._caught, pieces)
+        sources: list[EvidenceSource] = []
+        if self._client is not None and modules.is_open:
+            sources.append(ModuleSource(self._client, modules))
+        evidence: list[Evidence] = []
         if is_callers_own or (not victims and (self._client is None or only_a_task_failed)):
-            answers = collect_each([*own, *others], self._deadline)
-            setup = setup_events(make_scene((), (), self._client))
-            return [*setup, *chain(*answers[: len(own)])], list(chain(*answers[len(own) :]))
+            evidence += setup_events(make_scene((), (), self._client))
+        else:
+            scene = self._scene(victims, pieces, evidence)
+            evidence += setup_events(scene)
+            found = list(take_in_time("platforms", partial(applicable_sources, scene), self._deadline.share(0.3)))
+            evidence += [each for each in found if isinstance(each, Gap)]
+            sources += most_perishable_first(each for each in found if not isinstance(each, Gap))
+        count = len(sources)
+        sources += others
+        answers = collect_each(sources, self._deadline, most_bytes=8 * 2**20)  # more takes too long to search
+        return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
+
+    def _scene(self, victims: Sequence[Victim], pieces: Sequence[Evidence], evidence: list[Evidence]) -> Scene:
+        """Find where the *victims* ran, and note gaps in *evidence*."""
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
         deadline = self._deadline.share(0.25)
         find = partial(find_locations, self._client, victims, deadline)
         found = list(take_in_time("location", lambda: chain(*find()), deadline))
-        locations = [each for each in found if isinstance(each, Location)]
-        evidence: list[Evidence] = [each for each in found if isinstance(each, Gap)]
-        scene = make_scene(victims, locations, self._client, pieces)
-        evidence += setup_events(scene)
-        platforms: list[EvidenceSource] = []
-        deadline = self._deadline.share(0.3)
-        for each in take_in_time("platforms", partial(applicable_sources, scene), deadline):
-            if isinstance(each, Gap):
-                evidence.append(each)
-            else:
-                platforms.append(each)
-        platforms = [*own, *most_perishable_first(platforms)]
-        sources = [*platforms, *others]
-        answers = collect_each(sources, self._deadline, most_bytes=8 * 2**20)  # more takes too long to search
-        count = len(platforms)
-        return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
+        evidence += [each for each in found if isinstance(each, Gap)]
+        return make_scene(victims, [each for each in found if isinstance(each, Location)], self._client, pieces)
 
 
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
@@ -154,5 +142,4 @@ def _workers_awaited(caught: Iterable[ExceptionFacts]) -> int | None:
 
 
 def _is_callers_timeout(facts: ExceptionFacts) -> bool:
-    is_raised_here = facts.relation == "raised" and not facts.from_task
-    return is_raised_here and facts.type.rpartition(".")[2] == "TimeoutError"
+    return facts.relation == "raised" and not facts.from_task and facts.class_name == "TimeoutError"

@@ -27,6 +27,7 @@ from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.scheduler_functions import by_value, forget, host_in, pauses, topics_of
+from workerdiag.sources.cluster.workers import has_same_python
 from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here
 
 #: At most this many modules are compared, on at most this many workers.
@@ -70,23 +71,24 @@ class ModuleQuestion:
         return bool(self.named or (self.lost and self.may_look))
 
 
-def module_question(client: Client | None, facts: Iterable[Evidence], pieces: Sequence[Evidence]) -> ModuleQuestion:
+def module_question(
+    client: Client | None, caught: Iterable[ExceptionFacts], pieces: Sequence[Evidence]
+) -> ModuleQuestion:
     """Return the question that errors, also those of the client's futures, and a cluster's evidence lead to."""
-    errors = [each for each in facts if isinstance(each, ExceptionFacts) and not each.in_caller]
+    errors = [each for each in caught if not each.in_caller]
     events = [each for each in pieces if isinstance(each, Event)]
     removed = (
         each for each in events if each.fields.get("action") == "remove-worker" and not each.fields.get("expected")
     )
     states = (each for each in events if each.topic == "worker-state")
     version = next((each.fields.get("python") for each in events if each.topic == "versions"), None)
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}."
     named = [name for each in errors for name in _named_modules(each)] or _modules_of_futures(client)
     return ModuleQuestion(
         named=tuple(dict.fromkeys(named))[:MAX_MODULES],
         lost=tuple(dict.fromkeys(each.identity.worker for each in removed if each.identity.worker))[:50],
         workers=tuple(each.identity.worker for each in states if each.identity.worker)[:_MAX_WORKERS],
         told_ends=tuple(_told_ends(pieces)),
-        may_look=str(version).startswith(ours),  # byte code of another release can crash a scheduler
+        may_look=has_same_python({"python": version}),
     )
 
 
@@ -155,8 +157,7 @@ class ModuleSource:
 
 
 def _found(answer: object) -> Mapping[str, Reply] | None:
-    modules = answer.get("modules") if isinstance(answer, Mapping) else None
-    found = modules.get("found") if isinstance(modules, Mapping) else None
+    found = answer.get("modules", {}).get("found") if isinstance(answer, Mapping) else None
     return found if isinstance(found, Mapping) else None
 
 
@@ -169,13 +170,13 @@ def unread_events(unread: Reply, here: Mapping[str, Reply], *, is_local: bool) -
     if len(unread.get("workers", ())) < _LEAST_UNREAD:
         return
     names = unread.get("modules", ())
-    late = [name for name in names if name not in here or here[name].get("late")] if is_local else []
+    late = next((name for name in names if is_local and (name not in here or here[name].get("late"))), None)
     fields: dict[str, EventValue] = {
         "task": ", ".join(unread.get("keys", ())[:3]) or None,
         "modules": ", ".join(names) or None,
-        "module": late[0] if late else None,
-        "path": _own_path(here.get(late[0], {})) if late else None,
-        "importable": is_local and not late,
+        "module": late,
+        "path": _own_path(here.get(late or "", {})),
+        "importable": is_local and late is None,
         "local": is_local,
         "only_dask": not names,
     }

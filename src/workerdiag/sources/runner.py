@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TypeVar
 
 from attrs import evolve
@@ -24,11 +23,6 @@ _PIECE_BYTES = 64 * 1024
 _ALWAYS_BYTES = 4 * _PIECE_BYTES
 
 _T = TypeVar("_T")
-
-
-def collect_all(sources: Sequence[EvidenceSource], deadline: Deadline) -> list[Evidence]:
-    """Return the evidence of all *sources* in their order; see `collect_each`."""
-    return list(chain.from_iterable(collect_each(sources, deadline)))
 
 
 def collect_each(

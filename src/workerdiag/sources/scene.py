@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import cast
 
 from attrs import evolve
@@ -65,13 +66,9 @@ def setup_events(scene: Scene) -> Iterator[Event]:
 
 def deployment_of(scene: Scene) -> Deployment:
     """Return the deployment by the cluster object's class, or else by variables of the workers' machines."""
-    for name, deployment in _DEPLOYMENT_OF_CLASS.items():
-        if scene.cluster_is(name):
-            return deployment
-    for name, deployment in _DEPLOYMENT_OF_VARIABLE.items():
-        if scene.variable(name):
-            return deployment
-    return "command-line"
+    by_class = (deployment for name, deployment in _DEPLOYMENT_OF_CLASS.items() if scene.cluster_is(name))
+    by_variable = (deployment for name, deployment in _DEPLOYMENT_OF_VARIABLE.items() if scene.variable(name))
+    return next(chain(by_class, by_variable), "command-line")
 
 
 def _dashboard_link(client: Client) -> str | None:

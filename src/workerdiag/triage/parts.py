@@ -287,8 +287,8 @@ def evidence_in(kind: EvidenceFileKind, url: str, data: bytes, fault: bytes = b"
     """
     from workerdiag.bundle.bundle_file import bundle_evidence
     from workerdiag.recorder.delivery import death_message
+    from workerdiag.sources.recorder.death_evidence import death_evidence
     from workerdiag.sources.recorder.records import RecordParser
-    from workerdiag.sources.recorder.source import death_evidence
     from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
     match kind:

@@ -24,7 +24,7 @@ from workerdiag.recorder.delivery import death_message
 from workerdiag.recorder.journal import Journal
 from workerdiag.sources.logs.inputs import resolve_logs
 from workerdiag.sources.logs.source import LogSource
-from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.wire.recorded_death import RecordedDeath
 
 HOUR = 3600.0

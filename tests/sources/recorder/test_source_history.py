@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.death_records import NOW, nanny_report, scheduler_record
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import MemoryLimits, MemorySample, TaskSpan
-from workerdiag.sources.recorder.source import process_history
+from workerdiag.sources.recorder.death_evidence import process_history
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
 

@@ -18,7 +18,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.sources.recorder.death_evidence import death_evidence
 from workerdiag.wire import MESSAGE_SCHEMA, RECORDER
 from workerdiag.wire.messages import (
     DEATH_KINDS,
