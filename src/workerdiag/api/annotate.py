@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
@@ -113,7 +112,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
     """A context manager that adds the note to each ``KilledWorker`` that leaves its block.
 
     This includes a ``KilledWorker`` in an exception group, such as that of ``asyncio.TaskGroup``, and one
-    that caused another exception.
+    that led to another exception.
 
     Use ``with`` for a synchronous client, ``async with`` for an asynchronous one. The client is not changed.
 
@@ -148,15 +147,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
 
 def _worker_death_in(exc: BaseException | None) -> BaseException | None:
-    """Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups."""
-    from workerdiag.sources.tracebacks import members_of
+    """Return the first ``KilledWorker`` among *exc*, what led to it, and the members of groups."""
+    from workerdiag.sources.tracebacks import linked_exceptions
 
-    waiting = deque([exc])
-    for _ in range(1000):  # they may form a circle
-        each = waiting.popleft() if waiting else None
-        if each is None:
-            return None
-        if is_worker_death(each):
-            return each
-        waiting.extend(filter(None, (*members_of(each), each.__cause__)))
-    return None
+    return next(filter(is_worker_death, linked_exceptions(exc)), None) if exc is not None else None

@@ -19,7 +19,6 @@ from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
 from workerdiag.sources import tracebacks
 from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
-from workerdiag.sources.tracebacks import passed_dask, printed_frames, raised_in_task, task_line
 
 MAX_EXCEPTIONS = 30
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.
@@ -88,11 +87,11 @@ def _texts_chunk(texts: list[str]) -> LogChunk:
 
 def read_exception(link: ExceptionLink) -> ExceptionFacts:
     """Read one exception; runs code of its class."""
-    from_task = link.carried or raised_in_task(link.exc)
+    from_task = link.carried or tracebacks.raised_in_task(link.exc)
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
     facts = evolve(facts, maybe_dask=_may_be_of_dask(link.exc, facts))
     if from_task:
-        raised_at, source = task_line(link.exc.__traceback__)
+        raised_at, source = tracebacks.task_line(link.exc.__traceback__)
         return evolve(facts, raised_at=raised_at, source=source)
     if link.relation == "raised" and tracebacks.raised_by_caller(link.exc, facts.text):
         raised_at, source = tracebacks.caller_line(link.exc.__traceback__)
@@ -118,7 +117,7 @@ def _members(exc: BaseException) -> Iterator[BaseException]:
 
 
 def _format_exception(exc: BaseException, facts: ExceptionFacts) -> str:
-    frames = printed_frames(exc.__traceback__)
+    frames = tracebacks.printed_frames(exc.__traceback__)
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     texts = (note for note in getattr(exc, "__notes__", ()) if isinstance(note, str))
     others = (note for note in texts if not note.startswith(NOTE_START))  # our own notes are not evidence
@@ -131,12 +130,12 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
         pickled = read_pickled(bytes(exc.args[0][:MAX_BYTES]))
         if pickled is not None:
             return _pickled_facts(relation, pickled)
-    text = error_text(exc)[:TEXT_CHARS]
+    kind, text = tracebacks.type_name(exc), error_text(exc)[:TEXT_CHARS]
     if any(each.__name__ == "KilledWorker" for each in type(exc).__mro__):
         # By its attributes (since 1.x; ``allowed_failures`` since 2022.9.2), or its arguments or text.
         names = ("task", "last_worker", "allowed_failures")
         given = [getattr(exc, name, each) for name, each in zip(names, (*exc.args, *_NO_ARGS), strict=False)]
-        return _killed_worker_facts(relation, tracebacks.type_name(exc), text, given)
+        return _killed_worker_facts(relation, kind, text, given)
     task: object = None
     identity = NO_IDENTITY
     if text.startswith(LOST_ACTOR) and (actor := tracebacks.called_actor(exc.__traceback__)):
@@ -144,12 +143,7 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
     if not tracebacks.packages_of(exc).isdisjoint(("distributed", "dask")):
         task = getattr(exc, "key", None) or getattr(exc, "task", None)
     return ExceptionFacts(
-        type=tracebacks.type_name(exc),
-        text=text,
-        relation=relation,
-        from_task=from_task,
-        task=_task_key(task),
-        identity=identity,
+        type=kind, text=text, relation=relation, from_task=from_task, task=_task_key(task), identity=identity
     )
 
 
@@ -192,14 +186,11 @@ def _pickled_facts(relation: ExceptionRelation, pickled: PickledObject) -> Excep
     return evolve(facts, text=text)
 
 
-#: Fields of an `Identity`, and the attributes of the scheduler's WorkerState.
-_IDENTITY_ATTRIBUTES = {"worker": "address", "pid": "pid", "nanny": "nanny", "name": "name"}
-
-
 def _worker_identity(worker: object) -> Identity:
     if isinstance(worker, str):  # as a plugin or a pickled copy may have it
         return identity_of(worker=worker) if "://" in worker else NO_IDENTITY
-    return identity_of(**{part: _attribute(worker, key) for part, key in _IDENTITY_ATTRIBUTES.items()})
+    own = {name: _attribute(worker, name) for name in ("pid", "nanny", "name")}
+    return identity_of(worker=_attribute(worker, "address"), **own)
 
 
 def _attribute(worker: object, name: str) -> object:
@@ -213,13 +204,13 @@ def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
     """
     if getattr(exc, "reason", None) == "unknown" and facts.type.endswith(".FutureCancelledError"):
         return False
-    is_of_class = facts.type.startswith("distributed.") or "distributed" in tracebacks.packages_of(exc)
-    if is_of_class or "://" in facts.text:
-        return True
-    if passed_dask(exc.__traceback__, from_task=facts.from_task):
-        return True
-    outside = (Exception,) if facts.from_task else _OF_PROGRAMS
-    return not isinstance(exc, outside)
+    return (
+        facts.type.startswith("distributed.")
+        or "distributed" in tracebacks.packages_of(exc)
+        or "://" in facts.text
+        or tracebacks.passed_dask(exc.__traceback__, from_task=facts.from_task)
+        or not isinstance(exc, Exception if facts.from_task else _OF_PROGRAMS)
+    )
 
 
 def _task_key(task: object) -> str | None:
