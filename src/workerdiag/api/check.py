@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve
 
+from workerdiag.api.diagnosis import stated_deployment
 from workerdiag.api.explain import DEFAULT_RULEBOOK, parse_timeout
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.guard import guarded
@@ -25,7 +26,7 @@ from workerdiag.model.check import Check
 from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.user_code import is_library
-from workerdiag.model.vocabulary import NOTE_START, Deployment, as_deployment
+from workerdiag.model.vocabulary import NOTE_START
 from workerdiag.scoring.memory_account import Workload
 from workerdiag.scoring.work_check import check_work, work_grade
 from workerdiag.sources.capacity import CapacitySource
@@ -87,22 +88,18 @@ def check_for_alarm(computed: Computed, client: Any, deadline: Deadline) -> Chec
     if Workload.of_events(events).largest_known_bytes < _LEAST_BYTES:
         return None
     cluster = [each for each in CapacitySource(client).collect(budget_s=deadline.left_s) if isinstance(each, Event)]
-    work, deployment = Workload.of_events([*events, *cluster]), _deployment(cluster)
+    work = Workload.of_events([*events, *cluster])
     if work_grade(work) != "will-not-fit":
         return None
-    return check_work(work, deployment, _reason_rules(deadline))
+    return check_work(work, stated_deployment(cluster), _reason_rules(deadline))
 
 
 def _check(events: Sequence[Event], source: CapacitySource, deadline: Deadline) -> Check:
     pieces = list(source.collect(budget_s=deadline.left_s))
     cluster = [each for each in pieces if isinstance(each, Event)]
     work = Workload.of_events([*events, *cluster])
-    found = check_work(work, _deployment(cluster), _reason_rules(deadline))
+    found = check_work(work, stated_deployment(cluster), _reason_rules(deadline))
     return evolve(found, missing=tuple(_missing(cluster)), notes=(*found.notes, *_unread(pieces)))
-
-
-def _deployment(events: Iterable[Event]) -> Deployment | None:
-    return next(filter(None, (as_deployment(each.fields.get("deployment")) for each in events)), None)
 
 
 def _reason_rules(deadline: Deadline) -> Sequence[ReasonRule]:

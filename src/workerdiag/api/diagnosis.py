@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from attrs import field, frozen
 from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event
-from workerdiag.model.vocabulary import as_deployment
+from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.replay.kit import Kit
 from workerdiag.replay.outcome import Replay
 
@@ -30,8 +30,9 @@ class Diagnosis(Findings):
 
     #: Its evidence, for `save`; not part of its value, its JSON or its pickle.
     _kept_evidence: KeptEvidence | None = field(default=None, eq=False, repr=False)
-    #: As above: it holds pickles, and perhaps data.
-    _kit: Kit | None = field(default=None, eq=False, repr=False)
+    #: What ran when a worker died, to be replayed; None without the flight recorder on the scheduler. Not part of
+    #: its value either: it holds pickles, and perhaps data.
+    kit: Kit | None = field(default=None, eq=False, repr=False)
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Return itself, so that ``await explain(exc, client)`` works with any client."""
@@ -40,11 +41,6 @@ class Diagnosis(Findings):
 
     def __str__(self) -> str:
         return self.to_text()
-
-    @property
-    def kit(self) -> Kit | None:
-        """What ran when a worker died, to be replayed; None without the flight recorder on the scheduler."""
-        return self._kit
 
     def with_replay(self, replay: Replay) -> Self:
         """Return the diagnosis with the memory that *replay* measured in its decision, its account and its cures.
@@ -57,8 +53,7 @@ class Diagnosis(Findings):
         if measured is None:
             return self
         items = self._kept_evidence.items if self._kept_evidence is not None else ()
-        named = (each.fields.get("deployment") for each in items if isinstance(each, Event))
-        return with_measured_need(self, measured, next(filter(None, map(as_deployment, named)), None))
+        return with_measured_need(self, measured, stated_deployment(items))
 
     def to_text(self, *, full: bool = False, width: int = 80) -> str:
         """Return the report for a terminal, without control sequences.
@@ -147,3 +142,9 @@ class Diagnosis(Findings):
         from workerdiag.rendering.json import from_json
 
         return cls(**from_json(text))
+
+
+def stated_deployment(evidence: Iterable[object]) -> Deployment | None:
+    """Return how the cluster was set up, by the first event that says it; None without one."""
+    stated = (as_deployment(each.fields.get("deployment")) for each in evidence if isinstance(each, Event))
+    return next(filter(None, stated), None)
