@@ -33,7 +33,7 @@ PACKAGE = ROOT / "src" / "workerdiag"
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
     "modules": 280,
-    "lines": 57_200,
+    "lines": 56_200,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,

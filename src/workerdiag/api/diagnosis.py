@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from attrs import field, frozen
 
@@ -13,8 +13,10 @@ from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event
 from workerdiag.model.vocabulary import Deployment, as_deployment
-from workerdiag.replay.kit import Kit
-from workerdiag.replay.outcome import Replay
+
+if TYPE_CHECKING:
+    from workerdiag.replay.kit import Kit  # noqa: TC004  slow to import, and nobody resolves the annotation
+    from workerdiag.replay.outcome import Replay
 
 #: Not application/json, which JupyterLab would prefer to the HTML (packages/json-extension, rank 0).
 _JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"

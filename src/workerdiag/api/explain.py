@@ -26,7 +26,6 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.replay import KitContent
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Stream
-from workerdiag.replay.kit import Kit
 from workerdiag.settings import seconds
 from workerdiag.sources.runner import collect_each, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.matching.scan import Matcher
+    from workerdiag.replay.kit import Kit
     from workerdiag.sources.logs.inputs import LogInput
     from workerdiag.wire.messages import DeathReport
 
@@ -293,8 +293,7 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
     with guarded("making the diagnosis") as making:
         findings = _run_pipeline(arguments, evidence, tap)
         found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-        kit = None if live.recipe is None else Kit(*live.recipe)
-        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=kit)
+        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=_kit(live.recipe))
     if making.problem is not None:
         with guarded("reading the rest"):
             deque(evidence, maxlen=0)  # it is known then which logs can be read
@@ -305,6 +304,14 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
         has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
         failure=making.problem,
     )
+
+
+def _kit(recipe: tuple[KitContent, bytes] | None) -> Kit | None:
+    if recipe is None:
+        return None
+    from workerdiag.replay.kit import Kit  # rarely needed
+
+    return Kit(*recipe)
 
 
 def _run_pipeline(arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap) -> Findings:

@@ -20,7 +20,7 @@ from typing import Any
 
 #: The imports of an answer, from the bottom up, each of them short.
 MODULES = """
-    errors model.evidence model.diagnosis model.rules model.scene redaction.objects wire.messages
+    errors model.evidence model.diagnosis model.rules model.scene redaction.objects
     sources.exception sources.recorder.source sources.cluster sources.host.respondents sources.host.source
     sources.host.probes.location sources.host.probes.kernel sources.host.probes.nannies sources.host.probes.machine
     sources.stores.loki sources.stores.journald sources.logs.source sources.registry sources.discovery

@@ -8,7 +8,7 @@ from support.death_records import NOW, nanny_report, scheduler_record, worker_ad
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.replay import KitDeath, RecipeGap
 from workerdiag.sources.recorder.death_evidence import tasks_at_loss
-from workerdiag.sources.recorder.source import read_recipe
+from workerdiag.sources.recorder.recorded_deaths import read_recipe
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import identity_of_death, merge_messages
 

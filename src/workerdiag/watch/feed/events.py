@@ -22,7 +22,7 @@ from workerdiag.sources.cluster.event_evidence import event_evidence
 from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.workers import fetch_identity
-from workerdiag.sources.recorder.source import is_recording
+from workerdiag.sources.recorder.recorded_deaths import is_recording
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.wire import DEATH_TOPIC
