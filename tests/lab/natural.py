@@ -633,7 +633,7 @@ def slow_tasks(stage: Stage) -> Asked:
     return stands_still(client, [client.submit(tasks.nap, 60, key=f"simulate-{each}") for each in range(4)])
 
 
-@natural("standstill.no-workers", says=("4",))
+@natural("standstill.none-wanted", "standstill.no-workers", says=("4",))
 def too_few_workers(stage: Stage) -> Asked:
     """``wait_for_workers(4, timeout=3)`` on a cluster of two."""
     client = stage.local()

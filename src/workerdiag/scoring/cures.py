@@ -224,7 +224,7 @@ class _Treatment:
     def cure(self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None) -> Cure:
         return _cure(kind, change, why, self._chance(kind, helps), value)
 
-    def setting(self, kind: CureKind, value: int, why: str, helps: float) -> Cure:
+    def cluster_option(self, kind: CureKind, value: int, why: str, helps: float) -> Cure:
         return _setting(kind, value, why, self._chance(kind, helps), self.deployment)
 
     def _chance(self, kind: CureKind, helps: float) -> float:
@@ -443,7 +443,7 @@ def _with_argument(code: str, name: str, value: str) -> str:
 def _fewer_threads(case: _Treatment) -> Cure | None:
     if sufficient := case.work.sufficient_threads:
         why = f"with {sufficient} at a time no worker died any more"
-        return case.setting("threads", sufficient, why, _MEASURED_HELPS)
+        return case.cluster_option("threads", sufficient, why, _MEASURED_HELPS)
     if case.tasks < 2 or not case.limit:
         return None
     full, each = case.full, case.account.task_bytes
@@ -464,7 +464,7 @@ def _fewer_threads(case: _Treatment) -> Cure | None:
         )
     else:
         why = f"{case.tasks} tasks shared {format_bytes(case.limit)}; alone each may have all of it"
-    return case.setting("threads", value, why, _THREADS_HELP)
+    return case.cluster_option("threads", value, why, _THREADS_HELP)
 
 
 def _more_memory(case: _Treatment) -> Cure | None:
@@ -484,7 +484,7 @@ def _memory_for_tasks(case: _Treatment) -> Cure | None:
         return None
     if (enough := case.work.sufficient_memory_bytes) and enough > case.limit:
         why = f"what killed workers alone finished on one of {format_limit(enough)}"
-        return case.setting("worker-memory", enough, why, _MEMORY_HELPS)
+        return case.cluster_option("worker-memory", enough, why, _MEMORY_HELPS)
     if case.asked and case.asked.is_unfilled:
         # with room for one, as many begin as a worker has threads, if workers died of others like it too
         count = case.threads if case.work.ran_at_deaths > 1 else case.tasks
@@ -501,7 +501,7 @@ def _memory_for_tasks(case: _Treatment) -> Cure | None:
     if value <= case.limit:
         return None
     why = f"{why}; with head-room below the share at which workers are paused and ended"
-    return case.setting("worker-memory", value, why, _MEMORY_HELPS)
+    return case.cluster_option("worker-memory", value, why, _MEMORY_HELPS)
 
 
 def _memory_for_inputs(case: _Treatment) -> Cure | None:
@@ -510,7 +510,7 @@ def _memory_for_inputs(case: _Treatment) -> Cure | None:
         return None
     value = round_up_limit((2 * inputs + case.floor) / _USABLE_SHARE)
     why = f"{format_bytes(inputs)} in + as much out + {format_bytes(case.floor)}, with head-room"
-    return case.setting("worker-memory", value, why, 0.6)
+    return case.cluster_option("worker-memory", value, why, 0.6)
 
 
 def _memory_for_results(case: _Treatment) -> Cure | None:
@@ -519,7 +519,7 @@ def _memory_for_results(case: _Treatment) -> Cure | None:
     if not stored or value <= case.limit:
         return None
     total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
-    return case.setting("worker-memory", value, f"{total}, at most {SPILL_SHARE:.0%} of the limit", 0.6)
+    return case.cluster_option("worker-memory", value, f"{total}, at most {SPILL_SHARE:.0%} of the limit", 0.6)
 
 
 def _data_in_tasks(case: _Treatment) -> Cure:

@@ -303,4 +303,8 @@ def _most_common(texts: Collection[str]) -> str | None:
 def need_events(reply: Reply) -> Iterator[Event]:
     """Yield one event for each task and each kind of task that was looked at, and for each duration."""
     for each in reply.get("needs") or ():
-        yield Event(topic="task-duration" if "mean_s" in each else "task-needs", fields=each)
+        yield (
+            Event(topic="task-duration", fields=each)
+            if "mean_s" in each
+            else Event(topic="task-needs", fields=each)
+        )

@@ -64,7 +64,8 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
         yield from _cgroup_events(report, death, identity)
         yield from _output_chunks(report, identity)
         if line := _last_line(report):
-            yield _event("last-output", {"line": line}, death, identity)
+            fields = {"line": line[:_TEXT_CHARS]}
+            yield Event(topic="last-output", fields=fields, when=death.at, identity=identity)
     for act in death.acts:
         yield evolve(act_event(act), identity=identity)
     yield Inspected(place="flight recorder", identity=identity)
