@@ -46,6 +46,7 @@ from workerdiag.sources.batch.systems import (
     PBSSource,
     SlurmSource,
 )
+from workerdiag.sources.host.probes import location
 from workerdiag.testing import check_source
 
 DIED = 1795251696.0
@@ -150,6 +151,12 @@ def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
 def test_what_is_no_job_number_never_reaches_a_command(system, number):
     """Only digits, dots and brackets, as each system writes its numbers, go into a command line."""
     assert system.valid_job_number(number) is None
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.clusters[0])
+def test_the_variables_of_a_job_are_read_from_machines(system):
+    """Others are not, as they may hold secrets."""
+    assert set(system.variables) <= location.NAMES
 
 
 def test_numbers_of_jobs_are_accepted_as_systems_write_them():
