@@ -72,6 +72,17 @@ def test_an_end_that_a_nanny_tells_of_is_no_unread_task():
     assert second - first == 2
 
 
+def test_an_end_that_is_in_two_logs_is_told_once():
+    """The nannies of a LocalCluster share their log, and each end is told by its status and by the next start."""
+    lines = (
+        b"2026-05-04 11:22:31,100 - distributed.nanny - INFO - Worker process 7 was killed by signal 15\n"
+        b"2026-05-04 11:22:31,102 - distributed.nanny - WARNING - Restarting worker\n"
+        b"2026-05-04 11:22:31,300 - distributed.nanny - WARNING - Restarting worker\n"
+    )
+    logs = [LogChunk(origin=f"nanny log of {each}", data=lines, stream="nanny") for each in "ab"]
+    assert len(module_question(None, [], logs).told_ends) == 2
+
+
 def test_what_all_have_alike_is_no_evidence():
     """Nor is a module that the client itself lacks."""
     assert (

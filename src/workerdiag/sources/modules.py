@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -39,8 +40,10 @@ _LEAST_UNREAD = 2
 #: A nanny tells of a process that ended by itself, or starts another one in its place, with the time in UTC.
 _TOLD_END = re.compile(
     rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]{0,60} - "
-    rb"(?:Worker process \d+ (?:was killed by|exited with)|Restarting worker)"
+    rb"(?:(Worker process \d+) (?:was killed by|exited with)|Restarting worker)"
 )
+#: Seconds between the two messages of a nanny about one end.
+_BOTH_TOLD_S = 1.0
 #: Seconds between the scheduler's removal and what a nanny says of the same end.
 _TELLING_S = 3.0
 #: Errors that name the module in which something was not found, as Python words them.
@@ -93,10 +96,25 @@ def module_question(
 
 
 def _told_ends(pieces: Iterable[Evidence]) -> Iterator[float]:
-    """Yield when nannies logged that a process ended with a signal or a status, or that they start another one."""
-    logs = (each.data for each in pieces if isinstance(each, LogChunk) and each.stream == "nanny")
-    for found in _TOLD_END.finditer(b"\n".join(logs)):
-        yield datetime.strptime(found[1].decode(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    """Yield when nannies logged that a process ended with a signal or a status, or that they start another one.
+
+    The nannies of one process share their log, so what several logs have alike is told once.
+    """
+    told = Counter[tuple[float, str]]()
+    for each in pieces:
+        if isinstance(each, LogChunk) and each.stream == "nanny":
+            told |= Counter(_told_in(each.data))
+    yield from (when for when, _ in told.elements())
+
+
+def _told_in(log: bytes) -> Iterator[tuple[float, str]]:
+    """Yield when a process ended, and which; the new start that follows it is no other end."""
+    ended_at = 0.0
+    for found in _TOLD_END.finditer(log):
+        when = datetime.strptime(found[1].decode(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+        if found[2] or when - ended_at > _BOTH_TOLD_S:
+            yield when, (found[2] or b"").decode()
+        ended_at = when if found[2] else 0.0
 
 
 def _named_modules(facts: ExceptionFacts) -> Iterator[str]:

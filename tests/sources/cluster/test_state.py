@@ -23,6 +23,7 @@ from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import (
+    Losses,
     Removal,
     count_left_at_once,
     count_losses,
@@ -106,10 +107,15 @@ def test_work_without_any_worker_is_a_standstill_for_sure():
     assert found.top.probability > 0.95
 
 
-def test_work_on_a_cluster_that_was_scaled_to_none_waits_for_nothing_but_workers():
-    """The cluster object itself wants none: then it is known why they are missing."""
-    found = judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW, workers_wanted=0))
+@pytest.mark.parametrize("lost", [0, 1])
+def test_work_on_a_cluster_that_was_scaled_to_none_waits_for_nothing_but_workers(lost):
+    """The cluster object itself wants none: then it is known why they are missing, whoever died before."""
+    state = ClusterState(
+        workers={}, counts={"states": {"queued": 3}}, now=NOW, workers_wanted=0, losses=Losses(count=lost)
+    )
+    found = judged(state)
     assert found.top.id == "standstill.none-wanted"
+    assert found.top.probability > 0.9
     assert judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW, workers_wanted=2)).top.id == (
         "standstill.no-workers"
     )
