@@ -13,6 +13,7 @@ from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import MemorySample, ProcessHistory
 from workerdiag.pipeline import diagnose
+from workerdiag.rendering.outline import decision_items
 from workerdiag.scoring.evaluate import EvaluatedCase
 from workerdiag.scoring.probabilities import CauseScore, Distribution, SignEvidence
 from workerdiag.scoring.question import question_of
@@ -290,3 +291,26 @@ def test_a_job_that_waits_in_its_queue_is_why_no_worker_came():
     job = LogChunk(origin="scontrol show job 17", data=said, stream="batch")
     found = diagnose((late, state(workers=0, running_workers=0, waiting_tasks=0, lost_unasked=0), job), BOOK)
     assert found.top.id == "hpc.queued"
+
+
+def test_the_memory_of_an_earlier_death_is_no_number_of_another():
+    """A worker was killed; what another one held, which went over its limit, says nothing of it."""
+    removed = {"action": "remove-worker", "worker": ALIVE.worker, "processing": "slow-2"}
+    killed = [
+        Event(topic="all", fields=removed, when=1e9 + 60, identity=ALIVE),
+        ProcessExit(reporter="nanny log", signal=9, when=1e9 + 60, identity=ALIVE),
+        ExceptionFacts(
+            type="distributed.scheduler.KilledWorker",
+            text="Attempted to run task 'slow-2' on 1 different workers, but all those workers died while running it.",
+            task="slow-2",
+            identity=ALIVE,
+        ),
+    ]
+    memory = {"worker": DEAD.worker, "pid": DEAD.pid, "rss": 610 * 2**20}
+    over = [*lost()[::2], Event(topic="worker-restart-memory", fields=memory, when=1e9, identity=DEAD)]
+
+    found = diagnose([*over, *killed], BOOK)
+
+    assert found.top.id == "external.sigkill"
+    assert "610 MiB" not in " ".join(each.do for each in found.top.mitigations)
+    assert not [each for each in decision_items(found) if each.text.startswith("Memory at death")]

@@ -6,7 +6,7 @@ Every text in an outline is cleaned (`workerdiag.rendering.wording.printable`), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, assert_never
 
 from attrs import frozen
@@ -16,6 +16,7 @@ from workerdiag.model.diagnosis import (
     Advice,
     Blame,
     Clue,
+    Death,
     Findings,
     NextStep,
     RankedCause,
@@ -497,6 +498,14 @@ def account_items(account: MemoryAccount | None) -> list[Item]:
     return [Item(text=line) for line in lines]
 
 
+def _deaths_of_first_cause(findings: Findings) -> Sequence[Death]:
+    """The deaths without those that are known to have another cause than the first; all if none has it."""
+    first = findings.causes[0].id if findings.causes else None
+    if first not in {each.cause for each in findings.deaths}:
+        return findings.deaths
+    return [each for each in findings.deaths if each.cause in (first, None)]
+
+
 def decision_items(findings: Findings) -> list[Item]:
     """Memory at the death, memory that is needed, whether to run the same work again."""
     decision = findings.decision
@@ -504,7 +513,7 @@ def decision_items(findings: Findings) -> list[Item]:
         ("Rerun unchanged", decision.retry_safe, ("likely to succeed", "likely to fail again")),
         ("Caused by the platform or an operator", decision.platform_fault, ("yes", "no")),
     )
-    lines = [memory_line(findings.deaths), *held_lines(findings.timeline.histories)]
+    lines = [memory_line(_deaths_of_first_cause(findings)), *held_lines(findings.timeline.histories)]
     if decision.needs_memory_bytes is not None:
         lines.append(f"Memory a worker needs: {format_limit(decision.needs_memory_bytes)}")
     if decision.needs_memory_lower_bound_bytes is not None:

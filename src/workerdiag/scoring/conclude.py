@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
-from workerdiag.model.evidence import Gap
-from workerdiag.model.incident import Incident
+from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause, UnlistedDeaths
+from workerdiag.model.evidence import Gap, MemoryReading
+from workerdiag.model.incident import Incident, NameIndex
 from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
@@ -66,7 +67,8 @@ def conclude(
     seen = split_exception(incident)[1] if is_own else incident
     obstacles = AllClearObstacles() if chances.explanation else all_clear_obstacles(seen, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
-    numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
+    own = _without_memory_of(_separate_ends(evaluated, in_question, chances), incident)
+    numbers = memory_numbers(own, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
     death_of = {
         id(each.end): death_of_end(each.end, each.chances.explanation, incident, each.matches)
@@ -122,6 +124,32 @@ def conclude(
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     first_gaps = {(each.source, each.reason, each.detail): each for each in reversed(findings.gaps)}
     return evolve(findings, gaps=tuple(first_gaps.values())[::-1])
+
+
+def _separate_ends(
+    evaluated: Sequence[EvaluatedCase], in_question: Sequence[EvaluatedCase], chances: Distribution
+) -> list[ProcessEnd]:
+    """The ends that are not in question, and not of the same cause."""
+    own = {id(each.end) for each in in_question}
+    others = (each for each in evaluated if id(each.end) not in own and each.chances.cause_id)
+    return [each.end for each in others if each.end and each.chances.cause_id != chances.cause_id]
+
+
+def _without_memory_of(ends: Sequence[ProcessEnd], incident: Incident) -> Incident:
+    """The *incident* without what is told of the memory of these."""
+    if not ends:
+        return incident
+    index = NameIndex.by_identity(ends)
+
+    def is_of_others(told: Match | MemoryReading) -> bool:
+        known = (each for end in index.find(told.identity) for each in end.identities)
+        return any(map(told.identity.same_process, known))
+
+    return evolve(
+        incident,
+        marks=tuple(each for each in incident.marks if not is_of_others(each)),
+        readings=tuple(each for each in incident.readings if not is_of_others(each)),
+    )
 
 
 def _memory_and_cures(
