@@ -21,6 +21,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.sources.logs.file_kinds import (
+    BLOCK_BYTES,
     MAX_BOX_BYTES,
     MAX_BUNDLE_BYTES,
     InputKind,
@@ -233,26 +234,21 @@ class PartText:
     def _whole(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
         place = 0
         with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
-            try:
-                kind, blocks = _sniffed(self._part.file.url, file)
-                if kind != "text":
-                    self.pieces = self._evidence(kind, blocks, system, path)
-                    return
-                for block in blocks:
-                    yield place, block
-                    place += len(block)
-            finally:
-                self.read_bytes = file.tell()
-
-    def _evidence(self, kind: EvidenceFileKind, blocks: Iterator[bytes], system: Any, path: str) -> list[Evidence]:
-        url, fault = self._part.file.url, b""
-        data = read_at_most(blocks, MOST_BYTES[kind])
-        if not data:
-            raise UnreadableInputError(url, f"it has more than {MOST_BYTES[kind] // 2**20} MiB", "split it")
-        if kind == "box":
-            with suppress(Exception):  # mostly no dump of faulthandler is beside it
-                fault = bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
-        return list(evidence_in(kind, url, data, fault))
+            kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
+            if kind != "text":
+                data = read_at_most(blocks, MOST_BYTES[kind])
+                if not data:
+                    size = f"it has more than {MOST_BYTES[kind] // 2**20} MiB"
+                    raise UnreadableInputError(self._part.file.url, size, "split it")
+                fault = b""
+                if kind == "box":
+                    with suppress(Exception):  # mostly no dump of faulthandler is beside it
+                        fault = bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
+                self.pieces = list(evidence_in(kind, self._part.file.url, data, fault))
+                return
+            for block in blocks:
+                yield place, block
+                place += len(block)
 
 
 def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
@@ -262,6 +258,17 @@ def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
         if problem.why.startswith("looks binary"):
             raise NotALogError(problem.why) from problem
         raise
+
+
+class _Counted:
+    def __init__(self, file: Any, counter: PartText) -> None:
+        self._file = file
+        self._counter = counter
+
+    def read(self, size: int, /) -> bytes:
+        data = bytes(self._file.read(min(size, BLOCK_BYTES)))
+        self._counter.read_bytes += len(data)
+        return data
 
 
 EvidenceFileKind = Literal["bundle", "box", "records"]
