@@ -52,7 +52,7 @@ MAY_IMPORT = table(
         "authoring": "guard model errors rulebook sources matching pipeline",
         "plugins": "model deadline",
         "testing": "model errors deadline",
-        "api": f"guard _version model errors units deadline redaction rulebook wire pipeline recorder replay bundle {STAGES} settings",
+        "api": f"guard lazy _version model errors units deadline redaction rulebook wire pipeline recorder replay bundle {STAGES} settings",
         "demo": "guard model errors api",
         # Deaths that were collected, judged: the watcher and the dashboard share it.
         "incidents": "guard model errors deadline wire sources scoring rendering api",

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from workerdiag.api import warm_up
+from workerdiag.lazy import collector_paused
 
 
 class Clock:
@@ -164,7 +165,7 @@ def test_the_garbage_collector_rests_while_something_is_loaded(usual):
     """Afterwards it is as the program had it."""
     (gc.enable if usual else gc.disable)()
     try:
-        with warm_up.collector_paused():
+        with collector_paused():
             assert not gc.isenabled()
         assert gc.isenabled() is usual
     finally:

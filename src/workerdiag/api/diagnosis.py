@@ -13,9 +13,9 @@ from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event
 from workerdiag.model.vocabulary import Deployment, as_deployment
+from workerdiag.replay.kit import Kit
 
 if TYPE_CHECKING:
-    from workerdiag.replay.kit import Kit  # noqa: TC004  slow to import, and nobody resolves the annotation
     from workerdiag.replay.outcome import Replay
 
 #: Not application/json, which JupyterLab would prefer to the HTML (packages/json-extension, rank 0).

@@ -15,17 +15,18 @@ from attrs import fields, frozen
 
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.warm_up import collector_paused, import_all
 from workerdiag.bundle.kept_evidence import EvidenceTap
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
+from workerdiag.lazy import collector_paused
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.replay import KitContent
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Stream
+from workerdiag.replay.kit import Kit
 from workerdiag.settings import seconds
 from workerdiag.sources.runner import collect_each, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.matching.scan import Matcher
-    from workerdiag.replay.kit import Kit
     from workerdiag.sources.logs.inputs import LogInput
     from workerdiag.wire.messages import DeathReport
 
@@ -262,9 +262,10 @@ def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> LiveE
         return LiveEvidence(list(chain(*collect_each(arguments.sources, arguments.plan.live))))
     if arguments.client is None and not _names_a_worker(facts):
         return LiveEvidence()
-    import_all()
-    from workerdiag.model.rules import scheduler_topics
-    from workerdiag.sources.discovery import Discovery  # imports platforms
+    with collector_paused():
+        from workerdiag import pipeline  # noqa: F401  most of what an answer needs
+        from workerdiag.model.rules import scheduler_topics
+        from workerdiag.sources.discovery import Discovery
 
     topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()
     discovery = Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
@@ -293,7 +294,8 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
     with guarded("making the diagnosis") as making:
         findings = _run_pipeline(arguments, evidence, tap)
         found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=_kit(live.recipe))
+        kit = None if live.recipe is None else Kit(*live.recipe)
+        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence(), kit=kit)
     if making.problem is not None:
         with guarded("reading the rest"):
             deque(evidence, maxlen=0)  # it is known then which logs can be read
@@ -304,14 +306,6 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Live
         has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
         failure=making.problem,
     )
-
-
-def _kit(recipe: tuple[KitContent, bytes] | None) -> Kit | None:
-    if recipe is None:
-        return None
-    from workerdiag.replay.kit import Kit  # rarely needed
-
-    return Kit(*recipe)
 
 
 def _run_pipeline(arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap) -> Findings:

@@ -9,14 +9,15 @@ Most programs pass, and their client's loop imports this module, so it imports n
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
+
+from workerdiag.lazy import collector_paused
 
 #: The imports of an answer, from the bottom up, each of them short.
 MODULES = """
@@ -129,22 +130,6 @@ class yielding:  # noqa: N801  it reads as a statement: ``with yielding():``
             yielding._blocks -= 1
             if not yielding._blocks:
                 sys.setswitchinterval(yielding._usual_s)
-
-
-@contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector while the block loads what stays.
-
-    It would look at all objects of the program, which takes a quarter as long as the loading.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def import_all() -> None:
