@@ -335,7 +335,10 @@ def test_partitions_that_a_repartition_puts_into_one_come_together():
 
     assert diagnosis.memory.reason == "brought-together"
     assert [each.kind for each in diagnosis.cures] == ["do-not-collect"]
-    assert diagnosis.cures[0].change == "# without repartition(npartitions=1), or with 88"
+    assert diagnosis.cures[0].change.startswith("# no repartition(npartitions=1): leave the 88 partitions; and if ")
+
+    large = event("workload-step", **{**read.fields, "piece_bytes": 400 * MIB, "pieces": 2})
+    assert found(call, large, repartition, own).memory.reason == "pieces-too-large"  # reading them may be it
 
 
 def test_a_key_with_most_of_the_rows_is_skew():

@@ -542,8 +542,12 @@ def _do_not_collect(case: _Treatment) -> Cure:
         case.work.call.get("kinds", ""),
         "client.map(reduce_part, parts)   # and bring together what is left of them",
     )
-    if joined := case.work.joined:
-        change = f"# without repartition(npartitions={joined.pieces}), or with {joined.pieces * joined.inputs}"
+    joined = case.work.joined
+    if joined and (joined.piece_bytes or 0) >= case.limit * SPILL_SHARE / 2:
+        kept = (
+            f"# no repartition(npartitions={joined.pieces}): leave the {joined.pieces * joined.inputs} partitions"
+        )
+        change = f"{kept}; and if all of it is computed: {change}"
     return case.cure("do-not-collect", change, case.reason.why, _CODE_HELPS)
 
 
