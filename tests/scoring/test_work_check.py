@@ -61,6 +61,20 @@ def test_what_would_not_fit_comes_with_the_changes_that_help():
     assert checked(array(8 * MIB)).cures == ()
 
 
+def test_a_repartition_that_puts_all_into_one_is_to_be_left_out():
+    """Smaller partitions where the frame is read would not make its one partition smaller."""
+    size = 660 * MIB
+    joined = {"inputs": 88, "inputs_bytes": size, "piece_bytes": size, "pieces": 1, "rows": 10**7, "row_bytes": 66}
+    read = {"is_source": True, "piece_bytes": size // 88, "pieces": 88, "rows": 10**5, "argument": "partition_freq"}
+    steps = [
+        event("workload-step", name=name, **of) for name, of in (("timeseries", read), ("repartition", joined))
+    ]
+    found = checked(*steps, call={"kinds": "dataframe", "gathered": False})
+    assert found.grade == "will-not-fit"
+    assert found.cures[0].kind == "do-not-collect"
+    assert "no repartition(npartitions=1)" in found.cures[0].change
+
+
 def test_a_result_that_comes_together_is_too_big_twice():
     """Its parts and the whole are held by one worker."""
     found = checked(array(8 * MIB), call={"result_bytes": 300 * MIB})

@@ -542,8 +542,7 @@ def _do_not_collect(case: _Treatment) -> Cure:
         case.work.call.get("kinds", ""),
         "client.map(reduce_part, parts)   # and bring together what is left of them",
     )
-    joined = case.work.joined
-    if joined and (joined.piece_bytes or 0) >= case.limit * SPILL_SHARE / 2:
+    if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
         kept = (
             f"# no repartition(npartitions={joined.pieces}): leave the {joined.pieces * joined.inputs} partitions"
         )

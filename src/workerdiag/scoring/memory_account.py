@@ -222,11 +222,12 @@ class Workload:
         task = self.governing.task_bytes if self.governing else 0
         return max(task, self.number("embedded_bytes") or 0)
 
-    @property
-    def joined(self) -> Step | None:
-        """The step that puts many partitions of a frame into each of its own."""
+    def joined(self, large_bytes: float) -> Step | None:
+        """The step that puts many partitions of a frame into large ones, if they are small where it is read."""
+        if self.source and (self.source.piece_bytes or 0) >= large_bytes:
+            return None
         many = (each for each in self.steps if each.rows and each.inputs >= MANY)
-        return max(many, key=lambda each: each.inputs, default=None)
+        return next((each for each in many if (each.piece_bytes or 0) >= large_bytes), None)
 
     @property
     def source(self) -> Step | None:

@@ -235,12 +235,10 @@ class MemoryFacts:
         return f"the whole result of {format_bytes(size or 0)} comes together in one place" if is_large else None
 
     def _joined_pieces(self) -> str | None:
-        """Partitions of a frame, small where it is read, that a repartition puts together."""
-        step, source = self._work.joined, self._work.source
-        if step is None or self._share(step.piece_bytes) < SPILL_SHARE / 2:
+        """A repartition puts them together, so smaller ones where the frame is read change nothing."""
+        step = self._work.joined((self._limit or _LARGE_BYTES / _LARGE_SHARE) * SPILL_SHARE / 2)
+        if step is None:
             return None
-        if source is not None and self._share(source.piece_bytes) >= SPILL_SHARE / 2:
-            return None  # workers may have died of these
         return f"{step.name} puts {step.inputs:,} partitions into one of {format_bytes(step.piece_bytes or 0)}"
 
     def _gathering_task(self) -> str | None:

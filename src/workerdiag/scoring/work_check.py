@@ -83,20 +83,21 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
     yield from _of_groups(work, floor, most, of_limit)
     if step is not None:
         at_once, task = account.tasks_at_once or 1, account.task_bytes or 0
+        joined = work.joined(limit * SPILL_SHARE / 2)
+        is_joined = joined is not None and joined.pieces == step.pieces
+        reason: MemoryReason = "brought-together" if is_joined else "pieces-too-large"
         stored = max((each.stored_bytes or 0 for each in work.workers), default=0)
         kept = (work.number("kept_bytes") or 0) // work.worker_count + stored - at_once * step.inputs_bytes
         kept = max(0, min(kept, int(SPILL_SHARE * limit) - floor))  # the rest is on disk
         beside = f", {format_bytes(kept)} are stored beside" if kept else ""
         if floor + task > most:
-            yield _Finding(
-                "will-not-fit", f"{step.describe}: {account_sum(account, 1)}, {of_limit}", "pieces-too-large"
-            )
+            yield _Finding("will-not-fit", f"{step.describe}: {account_sum(account, 1)}, {of_limit}", reason)
         why = f"{step.describe}: {account_sum(account, at_once)}{beside}, {of_limit}"
         need = floor + at_once * task + kept
         if need > most:
-            yield _Finding("too-many-threads", why, "pieces-too-large")
+            yield _Finding("too-many-threads", why, reason)
         if need > SPILL_SHARE * limit:
-            yield _Finding("tight", why, "pieces-too-large")
+            yield _Finding("tight", why, reason)
         for each in work.steps:  # pieces of unknown size are read, or rows by a key of unknown frequency
             if (each.is_source and not each.piece_bytes) or (each.by_key and each.key_share is None):
                 yield _Finding(
