@@ -400,11 +400,11 @@ class ThreadTasks(dict[int, object]):
         self._earlier = earlier
 
     def __setitem__(self, thread: int, key: object) -> None:
-        super().__setitem__(thread, key)
+        dict.__setitem__(self, thread, key)
         self._slots.begin(thread, key, thread, current_thread().name)
 
     def __delitem__(self, thread: int) -> None:
-        super().__delitem__(thread)
+        dict.__delitem__(self, thread)
         self._slots.end(thread)
 
     def __missing__(self, thread: int) -> object:
