@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Generic, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from workerdiag.errors import describe_error
+from workerdiag.values import frozen
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200

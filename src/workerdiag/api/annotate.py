@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
@@ -14,6 +14,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
+from workerdiag.values import frozen
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from attrs import fields, frozen
+from attrs import fields
 
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
@@ -30,6 +30,7 @@ from workerdiag.replay.kit import Kit
 from workerdiag.settings import seconds
 from workerdiag.sources.runner import collect_each, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
+from workerdiag.values import frozen
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.log_lines import ParsedLine, parse_line
@@ -16,6 +16,7 @@ from workerdiag.matching.match import search
 from workerdiag.model.diagnosis import RECOGNITION_ROLE
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
+from workerdiag.values import frozen
 
 #: Characters of a line that are read.
 _LINE_CHARS = 400

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from attrs import asdict, field, frozen
+from attrs import asdict, field
 from attrs.validators import min_len
 
 from workerdiag.authoring.lint import check_examples, signs_without_lookalikes
@@ -27,6 +27,7 @@ from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
 from workerdiag.rulebook.toml_folder import read_folder, rule_converter, table_problems
 from workerdiag.sources.logs.source import LogSource
+from workerdiag.values import frozen
 
 #: What a folder can hold in addition to its rules.
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"

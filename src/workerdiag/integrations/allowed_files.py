@@ -8,9 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
-
 from workerdiag.rendering.wording import clip
+from workerdiag.values import frozen
 
 #: Maximum number of files in one folder.
 MAX_FILES: Final = 200

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
-from attrs import frozen
-
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain as explain_death
@@ -28,6 +26,7 @@ from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.wording import clip, printable_object
 from workerdiag.rulebook.load import search_causes
 from workerdiag.sources.logs.file_kinds import MAX_BUNDLE_BYTES
+from workerdiag.values import frozen
 
 T = TypeVar("T")
 

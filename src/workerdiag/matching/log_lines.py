@@ -17,19 +17,20 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.errors import utf8_safe
 from workerdiag.matching.regex import Pattern, pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import MatchRole, Stream
+from workerdiag.values import frozen
 
 _LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])", re.IGNORECASE)
 #: Characters that word processors and web pages use for quotes and brackets.
 _TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
-_ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
+_ENTITY = Pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
 
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 #: Beginnings of the logger names in headers.
@@ -38,7 +39,7 @@ _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 
 #: Header formats, the most usual first. Each ends where the message begins.
 _HEADERS = tuple(
-    pattern(shape)
+    Pattern(shape)
     for shape in (
         rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # the format of distributed
         rf"\b{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
@@ -211,27 +212,27 @@ _SHAPES = (
     r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
     r"^(?:E {3,}|> )",  # pytest, quoting
 )
-_PREFIXES = tuple(map(pattern, _SHAPES))
+_PREFIXES = tuple(map(Pattern, _SHAPES))
 #: All of them in one pattern, to skip lines without a prefix, which are most.
 _ANY_PREFIX = re.sub(r"\(\?P<\w+>", "(?:", "|".join(_SHAPES))
 #: All of them, headers or what is in each of them, times, and beginnings of JSON.
 _ANY_SHAPE = "|".join(
-    (_ANY_PREFIX, _OTHER_HEADERS, *_STREAM_SHAPES.values(), *_LEVELS, r"\d\d:\d\d:\d\d", r'^\W*[{"]')
+    (_ANY_PREFIX, _OTHER_HEADERS, *_STREAM_SHAPES.values(), rf"(?:{_LEVEL})\b", r"\d\d:\d\d:\d\d", r'^\W*[{"]')
 )
-_NOT_PLAIN = pattern(f"(?m){_ANY_SHAPE}")
+_NOT_PLAIN = Pattern(f"(?m){_ANY_SHAPE}")
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 #: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
-_MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
-_TIME = pattern(r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})')
-_LOGGER_FIELD = pattern(
+_MESSAGE = Pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
+_TIME = Pattern(r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})')
+_LOGGER_FIELD = Pattern(
     r'"(?:logger|name|logger_name|log\.logger)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
 )
-_LEVEL_FIELD = pattern(
+_LEVEL_FIELD = Pattern(
     r'"(?:level|levelname|severity|log_level|log\.level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
 )
 #: The logger's name, which is in each line that distributed formats.
-_OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
-_FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
+_OF_DASK = Pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
+_FRAME = Pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
 def is_plain(text: str) -> bool:
@@ -289,10 +290,10 @@ def _field_text(key: Pattern, text: str) -> str:
     return (found.groupdict()["value"] or "") if found else ""
 
 
-_ISO = pattern(
+_ISO = Pattern(
     r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:[T ]|, )(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
 )
-_SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)")
+_SYSLOG = Pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)")
 _MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.log_lines import guesses, infer_years, without_other_programs
@@ -23,6 +24,7 @@ from workerdiag.model.incident import END_ROLES, ClippedReports
 from workerdiag.model.rules import EXPECTED_REMOVALS, ErrorRule, EventSign, ExceptionSign, Rulebook
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.vocabulary import MatchRole
+from workerdiag.values import frozen
 
 #: The landmarks that events are (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
@@ -199,22 +201,20 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
     """What the caught exception can come of: the rule for it, else for a linked one; a bad pattern fits nothing."""
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
-    rules = [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
-    return next((rule for facts in caught for rule in rules if _is_for(rule, facts)), None)
+    return next((rule for facts in caught for rule in book.errors if _may_be(rule, facts)), None)
 
 
-def _is_pattern(text: str) -> bool:
-    try:
-        pattern(text)
-    except BadPatternError:
-        return False
-    return True
+def _may_be(rule: ErrorRule, facts: ExceptionFacts) -> bool:
+    with contextlib.suppress(BadPatternError):
+        return _is_for(rule, facts)
+    return False
 
 
 def _is_for(rule: ErrorRule | ExceptionSign, facts: ExceptionFacts) -> bool:
     is_type = not rule.types or not {facts.type, facts.type.rpartition(".")[2]}.isdisjoint(rule.types)
-    is_text = rule.pattern is None or _is_said(rule.pattern, facts.text)
-    return is_type and is_text and rule.from_task in (None, facts.from_task)
+    if not is_type or rule.from_task not in (None, facts.from_task):
+        return False
+    return rule.pattern is None or _is_said(rule.pattern, facts.text)
 
 
 def _is_said(wanted: str, text: str) -> bool:

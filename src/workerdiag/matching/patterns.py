@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from attrs import field, frozen
+from attrs import field
 
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.prefilter import LiteralScan
@@ -25,6 +25,7 @@ from workerdiag.model.rules import (
     Sign,
 )
 from workerdiag.model.vocabulary import MatchRole, Stream
+from workerdiag.values import frozen
 
 #: For each sign and log, this many matches are kept from the start, and as many from the end.
 MATCHES_PER_END = 250

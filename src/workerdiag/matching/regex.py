@@ -95,21 +95,30 @@ class RegexMatch:
 
 
 class Pattern:
-    """A compiled pattern, case-insensitive, searched anywhere in a text."""
+    """A pattern, case-insensitive, searched anywhere in a text; compiled when first used."""
 
     __slots__ = ("_ascii", "_made_in", "_names", "_unicode", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._compile()
-        groups = (self._ascii or self._any()).groupindex.items()
-        self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
+        self._made_in = -1
+        self._names: tuple[tuple[str, int], ...] = ()
+
+    def compile(self) -> Pattern:
+        """Compile it, unless it is; returns it. Raises `BadPatternError` if RE2 does not accept it."""
+        if self._made_in != Generation.now:
+            self._compile()
+        return self
 
     def _compile(self) -> None:
-        self._made_in = Generation.now
+        is_first = self._made_in < 0
         # google-re2 converts offsets of str one by one; most log text is ASCII and needs no conversion
         self._ascii: Any = _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
         self._unicode: Any = None
+        if is_first:
+            groups = (self._ascii or self._any()).groupindex.items()
+            self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
+        self._made_in = Generation.now
 
     def search(self, text: str) -> RegexMatch | None:
         """Return the first match in *text*, or None."""
@@ -121,8 +130,7 @@ class Pattern:
     def _takes_bytes(self, text: str) -> bool:
         """Count *text*, and return whether it can be searched as bytes."""
         Generation.count(len(text))
-        if self._made_in != Generation.now:
-            self._compile()
+        self.compile()
         return self._ascii is not None and text.isascii()
 
     def finditer(self, text: str) -> Iterator[RegexMatch]:
@@ -164,7 +172,7 @@ def pattern(text: str) -> Pattern:
     Raises:
         BadPatternError: RE2 does not accept it.
     """
-    return Pattern(text)
+    return Pattern(text).compile()
 
 
 def uses_re2() -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from attrs import frozen
-
 from workerdiag.model.normalize import normalize_fields
+from workerdiag.values import frozen
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from attrs import frozen
-
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.values import frozen
 
 #: Seconds before a death in which events belong to it.
 RECENT_S = 900.0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import field
+
+from workerdiag.values import frozen
 
 #: Why a recipe lacks a task: it is data that somebody put there, its specification is too large, or there are too
 #: many ancestors.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import ClassVar, get_args
 
-from attrs import field, frozen
+from attrs import field
 from attrs.validators import ge, matches_re, min_len
 
 from workerdiag.model.normalize import EventValue
@@ -29,6 +29,7 @@ from workerdiag.model.vocabulary import (
     Strength,
     Verdict,
 )
+from workerdiag.values import frozen
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 

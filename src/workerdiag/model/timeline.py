@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import frozen
-
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.units import format_bytes
+from workerdiag.values import frozen
 
 #: A worker came up, stopped accepting work, accepted it again, or had something else wrong.
 _LifeMoment = Literal["start", "pause", "resume", "trouble"]

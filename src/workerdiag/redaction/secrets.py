@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.redaction.named_values import HIDDEN, name_at, value_of
 from workerdiag.redaction.visible_text import quoted_span, visible_text
+from workerdiag.values import frozen
 
 __all__ = ["HIDDEN", "redact_text"]
 

@@ -7,11 +7,11 @@ from itertools import groupby, pairwise
 from math import ceil, floor, isfinite, log2
 from operator import itemgetter
 
-from attrs import frozen
 from markupsafe import Markup, escape
 
 from workerdiag.model.timeline import MemoryLimits
 from workerdiag.units import format_bytes
+from workerdiag.values import frozen
 
 #: What an attribute may be given; None leaves it out.
 Value = str | float | int | None

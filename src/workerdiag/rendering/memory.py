@@ -8,8 +8,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.memory import MemoryAccount
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, ProcessHistory
@@ -33,6 +31,7 @@ from workerdiag.rendering.drawing import (
 from workerdiag.rendering.task_timeline import who_text
 from workerdiag.rendering.wording import clip, one_line
 from workerdiag.units import format_bytes, format_time
+from workerdiag.values import frozen
 
 if TYPE_CHECKING:
     from markupsafe import Markup

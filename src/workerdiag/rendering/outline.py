@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, assert_never
 
-from attrs import frozen
-
 from workerdiag.model.diagnosis import (
     SURE_ENOUGH,
     Advice,
@@ -51,6 +49,7 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_bytes, format_limit, format_time
+from workerdiag.values import frozen
 
 MIN_CHANCE = 0.01
 GUESS_CHANCE = 0.05

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from signal import Signals
 from typing import Literal, assert_never
 
-from attrs import frozen
-
 from workerdiag.model.replay import MeasuredNeed, ThreadNeed
 from workerdiag.units import format_bytes
+from workerdiag.values import frozen
 
 #: Whether a task kills a worker by itself, only beside those that ran with it, or not at all.
 ReplayVerdict = Literal["kills-alone", "only-in-company", "does-not-kill", "cannot-replay"]

@@ -15,14 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.errors import KitError
 from workerdiag.model.replay import KitContent, RecipeGapReason, ThreadNeed
 from workerdiag.procfs_and_cgroups import find_memory_group, host_available_bytes, process_memory
 from workerdiag.replay.outcome import Replay, ReplayedTask, ReplayEnd, ReplayObstacle, ReplayVerdict
 from workerdiag.units import format_bytes
+from workerdiag.values import frozen
 
 _CHILD = Path(__file__).with_name("child.py")
 #: Tasks that are replayed of one kit.

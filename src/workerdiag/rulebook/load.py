@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from attrs import evolve, frozen
+from attrs import evolve
 from importlib_resources import as_file, files
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
@@ -33,6 +33,7 @@ from workerdiag.model.rules import (
     RivalCause,
     Rulebook,
 )
+from workerdiag.values import frozen
 
 #: Entry points of this group name a pack: a package with rules, the path of a folder, or a callable for one.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
@@ -209,15 +210,16 @@ def from_compiled(content: _Table) -> Rulebook:
 
 def _built(content: _Table) -> _Table:
     """The fields of an object: lists as tuples, and tables in them as objects."""
-    return {
-        key: tuple(_item(key, each) for each in value) if isinstance(value, list) else value
-        for key, value in content.items()
-    }
+    return {key: _tuple(key, value) if type(value) is list else value for key, value in content.items()}
 
 
-def _item(key: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
+def _tuple(key: str, values: list[Any]) -> tuple[Any, ...]:
+    if not values or type(values[0]) is not dict:  # most have texts
+        return tuple(values)
+    return tuple(_object(key, each) for each in values)
+
+
+def _object(key: str, value: _Table) -> object:
     is_sign = key in ("signs", "against") and "kind" in value
     cls = SIGN_KINDS[value.pop("kind")] if is_sign else _CLASSES.get(key)
     return value if cls is None else cls(**_built(value))

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
-from attrs import frozen
-
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.identity import NO_IDENTITY, Identity, host_of
@@ -24,6 +22,7 @@ from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.all_clear import all_died_at_start
 from workerdiag.scoring.findings import kind_of_task, unfinished_tasks
 from workerdiag.units import format_bytes, format_limit
+from workerdiag.values import frozen
 
 _KEY_CHARS = 100
 

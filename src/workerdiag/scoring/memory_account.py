@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from attrs import AttrsInstance, asdict, evolve, field, fields, frozen
+from attrs import AttrsInstance, asdict, evolve, field, fields
 
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Event, TaskFacts, TasksAtLoss
@@ -16,6 +16,7 @@ from workerdiag.scoring.advice import MemoryNumbers, captured_rss
 from workerdiag.scoring.findings import kind_of_task
 from workerdiag.scoring.recorded_memory import LastMemory, last_memories
 from workerdiag.units import format_bytes, parse_bytes
+from workerdiag.values import frozen
 
 #: The client warns of a graph with data in it; the scheduler refuses a task whose inputs no worker may hold.
 LARGE_GRAPH, REFUSED_INPUTS = "harmless.large-graph", "scheduler.inputs-too-large"

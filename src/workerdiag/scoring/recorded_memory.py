@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from attrs import frozen
-
 from workerdiag.model.incident import Incident
 from workerdiag.model.timeline import HeldObject, MemorySample, ProcessHistory
+from workerdiag.values import frozen
 
 #: Share of the limit that is much: left by tasks that have ended, or asked for and not filled yet.
 MUCH_SHARE = 0.3

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.machine import ProviderQuery, ProviderSource
+from workerdiag.values import frozen
 
 #: Coiled's labels of what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {

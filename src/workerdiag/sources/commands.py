@@ -11,12 +11,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
+from workerdiag.values import frozen
 
 #: Makes commands print times and states in the documented format.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.errors import describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
@@ -19,6 +19,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
 from workerdiag.sources import tracebacks
 from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
+from workerdiag.values import frozen
 
 MAX_EXCEPTIONS = 30
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.

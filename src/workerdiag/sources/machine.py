@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
@@ -24,6 +24,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.runner import take_in_time
+from workerdiag.values import frozen
 
 #: A worker is missed at most this many seconds after its machine ended: ``distributed.scheduler.worker-ttl``
 #: is 5 minutes (distributed/distributed.yaml, 2026.8.0), and closing may take a while.

@@ -18,8 +18,6 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply, Scheduler
@@ -30,6 +28,7 @@ from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.scheduler_functions import by_value, forget, host_in, pauses, topics_of
 from workerdiag.sources.cluster.workers import has_same_python
 from workerdiag.sources.host.remote_call import probe_elsewhere, probe_here
+from workerdiag.values import frozen
 
 #: At most this many modules are compared, on at most this many workers.
 MAX_MODULES, _MAX_WORKERS = 20, 5

@@ -8,14 +8,13 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
 from workerdiag.sources.batch.jobs import SYSTEMS, find_jobs
 from workerdiag.sources.machine import known_machine_names
+from workerdiag.values import frozen
 
 #: Entry point group: each is called with a `Scene`, and returns a source or None. A class whose constructor
 #: takes the scene is one.

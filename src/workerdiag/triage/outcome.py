@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve, fields, frozen
+from attrs import evolve, fields
 
 from workerdiag.bundle.evidence_json import piece_from_dict, piece_to_dict
 from workerdiag.errors import TableError, error_text
@@ -34,6 +34,7 @@ from workerdiag.triage.tables import (
     write_table,
     write_whole,
 )
+from workerdiag.values import frozen
 
 
 @frozen(kw_only=True)

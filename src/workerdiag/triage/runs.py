@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from attrs import frozen
-
 from workerdiag.triage.outcome import PartIndex, PartOutcome
+from workerdiag.values import frozen
 
 #: For each log the numbers of all logs in its group, in a list that they share.
 Groups = list[list[int]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args, get_type_hints
 
-from attrs import NOTHING, asdict, field, fields, frozen
+from attrs import NOTHING, asdict, field, fields
 from attrs.validators import and_, ge, in_, le
 
 from workerdiag.errors import TableError, error_text
@@ -23,6 +23,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.vocabulary import Outcome, Verdict
 from workerdiag.serialization import problem_lines, strict_converter
+from workerdiag.values import frozen
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
@@ -26,6 +26,7 @@ from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
 from workerdiag.settings import seconds, setting
+from workerdiag.values import frozen
 
 
 def _configured_folder() -> Path | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve
 
 from workerdiag.model.evidence import TaskFacts
 from workerdiag.model.identity import differ
 from workerdiag.model.timeline import MemoryAtKill
+from workerdiag.values import frozen
 from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain

@@ -24,11 +24,12 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Final
 
-from attrs import Factory, asdict, evolve, field, frozen
+from attrs import Factory, asdict, evolve, field
 from attrs.filters import exclude
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import Verdict
+from workerdiag.values import frozen
 from workerdiag.wire.messages import Heartbeat
 from workerdiag.wire.plain import from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath

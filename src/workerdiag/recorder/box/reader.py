@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from attrs import frozen
 from msgpack import unpackb
 
 from workerdiag.errors import BadBoxError
 from workerdiag.model.timeline import MemoryCensus
 from workerdiag.recorder.box import layout
+from workerdiag.values import frozen
 from workerdiag.wire.black_box import (
     BlackBox,
     FinishedTask,

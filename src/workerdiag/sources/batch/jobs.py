@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.internals import created_jobs
+from workerdiag.values import frozen
 
 #: At most this many jobs are queried.
 MAX_JOBS = 16

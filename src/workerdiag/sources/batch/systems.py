@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.jobs import (
@@ -35,6 +35,7 @@ from workerdiag.sources.batch.jobs import (
     percent_used,
 )
 from workerdiag.sources.batch.source import BatchSource, split_blocks
+from workerdiag.values import frozen
 
 #: Known to every sacct since 2.6.
 _FIELDS = (

@@ -11,14 +11,13 @@ from importlib import import_module
 from itertools import islice
 from typing import ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.values import frozen
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.

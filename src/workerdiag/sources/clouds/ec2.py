@@ -14,8 +14,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
@@ -23,6 +21,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.internals import aws_region
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.values import frozen
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.

@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
@@ -15,6 +13,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.clouds.ec2 import AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.values import frozen
 
 #: Fields of ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (

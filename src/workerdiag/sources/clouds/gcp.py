@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.values import frozen
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(

@@ -12,8 +12,6 @@ from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attrs import frozen
-
 from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
@@ -30,6 +28,7 @@ from workerdiag.sources.cluster.scheduler_functions import (
     workerdiag_looks_for_losses,
 )
 from workerdiag.sources.internals import nannies_here, server_address
+from workerdiag.values import frozen
 
 if TYPE_CHECKING:
     import distributed

@@ -9,13 +9,12 @@ from functools import cached_property
 from heapq import nsmallest
 from types import MappingProxyType
 
-from attrs import frozen
-
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.sources.cluster.losses import Losses, heartbeat_interval_s
 from workerdiag.sources.cluster.synchronization import Wait, graph_waits_at, wait_fields
+from workerdiag.values import frozen
 
 #: No losses are known.
 NO_LOSSES = Losses()

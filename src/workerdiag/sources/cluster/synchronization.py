@@ -8,11 +8,10 @@ from traceback import walk_stack
 from types import CodeType
 from typing import Final
 
-from attrs import frozen
-
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.internals import frames_of_threads
+from workerdiag.values import frozen
 
 #: What waits in a file of Dask's, and the functions that wait there (distributed 2024.8.1 to 2026.8.0).
 _WAITS: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from datetime import UTC, datetime
 from math import inf
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
@@ -21,6 +21,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.host.remote_call import Answer
 from workerdiag.sources.host.respondents import Respondent, Subject
+from workerdiag.values import frozen
 
 _Fields = dict[str, EventValue]
 

@@ -15,7 +15,7 @@ from functools import partial
 from ipaddress import ip_address
 from itertools import islice
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
@@ -30,6 +30,7 @@ from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.remote_call import Answer, probe_elsewhere, probe_here
 from workerdiag.sources.internals import is_scheduler_here, nannies_here
 from workerdiag.sources.machine import scheduler_ahead_s
+from workerdiag.values import frozen
 
 #: What is asked about the dead and about the living: probes (``sources/host/probes``), by name.
 DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")

@@ -16,11 +16,10 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
-from attrs import frozen
-
 from workerdiag.errors import UnreadableInputError, error_text
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
+from workerdiag.values import frozen
 from workerdiag.wire import BOX_MAGIC
 
 #: Bytes read at once, and the maximum size of a decompressed block.

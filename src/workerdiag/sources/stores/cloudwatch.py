@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
@@ -17,6 +15,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.clouds.ec2 import AwsAnswer, aws_client, region_of
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.values import frozen
 
 #: A worker's log line about its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"

@@ -7,13 +7,12 @@ import shlex
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import commands, machine
 from workerdiag.sources.host.respondents import is_loopback
+from workerdiag.values import frozen
 
 #: The unit is the last part of the cgroup path that names one (man 7 systemd.unit).
 _UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")

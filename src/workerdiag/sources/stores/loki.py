@@ -15,8 +15,6 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from attrs import frozen
-
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
@@ -24,6 +22,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.settings import setting
 from workerdiag.sources import machine
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, request_timeout_s
+from workerdiag.values import frozen
 
 #: Labels with the name of a pod, task or job, as the agents set them (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.

@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.sources.internals import embedded_frame, expression_part
+from workerdiag.values import frozen
 
 #: At most this many footers, row groups of a file, blocks of text, and sizes of text files are looked at.
 _MAX_FOOTERS, _MAX_GROUPS, _MAX_BLOCKS, _MAX_SIZES = 3, 200, 10_000, 20

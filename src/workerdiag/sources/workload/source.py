@@ -9,7 +9,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve
 from attrs.filters import exclude
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
@@ -32,6 +32,7 @@ from workerdiag.sources.workload.pieces import (
     result_bytes,
     widest_task,
 )
+from workerdiag.values import frozen
 
 #: Fields of a step that are several, and what stands between them in an event.
 _JOINTS = {"shape": " x ", "chunk": " x ", "dims": ", "}

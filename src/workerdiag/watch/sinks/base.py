@@ -19,13 +19,14 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, evolve, field
 
 from workerdiag._version import __version__
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import WorkerdiagError, describe_error
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.rendering.wording import one_line, printable
+from workerdiag.values import frozen
 from workerdiag.watch.case import WatchedCase
 
 

@@ -12,10 +12,11 @@ from contextlib import suppress
 from math import isfinite
 from urllib.parse import quote
 
-from attrs import asdict, field, frozen
+from attrs import asdict, field
 
 from workerdiag.errors import utf8_safe
 from workerdiag.rendering.wording import map_texts
+from workerdiag.values import frozen
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     TIMEOUT_S,
