@@ -1,6 +1,6 @@
 """Puts what we know into the wheel: ``knowledge/`` as it is, and compiled beside it. The README describes it.
 
-Reading TOML and checking it costs 100 ms and cattrs; the compiled JSON loads in a few.
+Reading TOML and checking it costs 100 ms and cattrs; the compiled rules load in a few.
 An editable install gets neither: it reads the folder of the checkout.
 """
 
@@ -38,7 +38,7 @@ class DescriptionHook(MetadataHookInterface):
 
 
 class KnowledgeBuildHook(BuildHookInterface[Any]):
-    """Adds ``workerdiag/knowledge/`` and ``workerdiag/knowledge.json`` to a wheel."""
+    """Adds ``workerdiag/knowledge/`` and ``workerdiag/knowledge.pickle`` to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the rules; a rule with a mistake fails the build with all mistakes listed."""
@@ -46,10 +46,10 @@ class KnowledgeBuildHook(BuildHookInterface[Any]):
             return
         root = Path(self.root)
         self._scratch = TemporaryDirectory(prefix="workerdiag-build-")
-        compiled = Path(self._scratch.name, "knowledge.json")
-        compiled.write_text(compiled_knowledge(root), encoding="utf-8")
+        compiled = Path(self._scratch.name, "knowledge.pickle")
+        compiled.write_bytes(compiled_knowledge(root))
         build_data["force_include"][str(root / "knowledge")] = "workerdiag/knowledge"
-        build_data["force_include"][str(compiled)] = "workerdiag/knowledge.json"
+        build_data["force_include"][str(compiled)] = "workerdiag/knowledge.pickle"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Leave nothing behind."""
@@ -57,8 +57,8 @@ class KnowledgeBuildHook(BuildHookInterface[Any]):
             self._scratch.cleanup()
 
 
-def compiled_knowledge(root: Path) -> str:
-    """The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout."""
+def compiled_knowledge(root: Path) -> bytes:
+    """The rules of *root*'s ``knowledge/``, made by the code of that same checkout."""
     with _importable(root / "src"):
         from workerdiag.matching.literals import literals
         from workerdiag.matching.patterns import compilable_patterns

@@ -280,7 +280,7 @@ def build(session: nox.Session) -> None:
 def due_in_wheel() -> set[str]:
     """Names that a wheel of this checkout must hold."""
     folders = {Path("src/workerdiag"): "workerdiag", Path("knowledge"): "workerdiag/knowledge"}
-    return {"workerdiag/knowledge.json"} | {
+    return {"workerdiag/knowledge.pickle"} | {
         f"{name}/{path.relative_to(folder).as_posix()}"
         for folder, name in folders.items()
         for path in folder.rglob("*")

@@ -88,7 +88,7 @@ def test_the_version_is_the_distributions():
 @installed
 def test_the_wheel_carries_the_knowledge():
     """An installed workerdiag knows what the checkout knows, and is typed."""
-    assert (PACKAGE / "knowledge.json").is_file()
+    assert (PACKAGE / "knowledge.pickle").is_file()
     assert any((PACKAGE / "knowledge" / "causes").glob("*/*.toml"))
     assert (PACKAGE / "py.typed").is_file()
 

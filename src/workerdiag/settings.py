@@ -98,7 +98,7 @@ def documentation_url(cause_id: str) -> str:
 
 def shipped_text(name: str) -> str:
     """Return the text of a file of the package, by its path there; the package may be in a zip file."""
-    from importlib_resources import files
+    from importlib.resources import files
 
     return files("workerdiag").joinpath(name).read_text(encoding="utf-8")
 

@@ -219,10 +219,10 @@ def _rule_counts(book: Rulebook) -> str:
 def export(knowledge: tuple[str, ...]) -> None:
     """Print all rules as one JSON document."""
     from workerdiag.matching.literals import literals
-    from workerdiag.rulebook.load import compile_rulebook, patterns
+    from workerdiag.rulebook.load import export_rulebook, patterns
 
     book = load_checked_rulebook(knowledge)
-    click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
+    click.echo(export_rulebook(book, {each: literals(each) for each in patterns(book)}))
 
 
 @command(

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import atexit
 import json
+import pickle
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from attrs import evolve
-from importlib_resources import as_file, files
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.guard import guarded
-from workerdiag.model.rules import (
-    SIGN_KINDS,
-    Cause,
-    ErrorRule,
-    Landmark,
-    LogSign,
-    Mitigation,
-    NextStepRule,
-    ReasonExample,
-    ReasonRule,
-    ReasonSign,
-    RivalCause,
-    Rulebook,
-)
+from workerdiag.model.rules import Cause, LogSign, Rulebook
 from workerdiag.values import frozen
 
 #: Entry points of this group name a pack: a package with rules, the path of a folder, or a callable for one.
@@ -86,6 +74,8 @@ def shipped_folder() -> Path:
     inside = package.joinpath("knowledge")
     if isinstance(package, Path):
         return package / "knowledge" if inside.is_dir() else package.parents[1] / "knowledge"
+    from importlib_resources import as_file  # that of Python 3.11 takes no folders
+
     copies = ExitStack()
     atexit.register(copies.close)
     copy: Path = copies.enter_context(as_file(inside))
@@ -100,9 +90,10 @@ def quiet_lines(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def _shipped_rulebook() -> Rulebook:
-    compiled = files("workerdiag").joinpath("knowledge.json")
+    compiled = files("workerdiag").joinpath("knowledge.pickle")
     if compiled.is_file():
-        return from_compiled(json.loads(compiled.read_bytes()))
+        book: Rulebook = pickle.loads(compiled.read_bytes())  # noqa: S301  ours, as this code is
+        return book
     from workerdiag.rulebook.toml_folder import read_folder  # imports cattrs
 
     return read_folder(shipped_folder())
@@ -170,29 +161,16 @@ def _read_pack(point: EntryPoint) -> Pack:
     return Pack(name=point.name, book=book, notes=notes)
 
 
-#: A rule, or a part of one, as plain values.
-_Table = dict[str, Any]
-#: What the tables of a list become, by its key; signs of a cause are told apart by their kind.
-_CLASSES: Mapping[str, type] = {
-    "causes": Cause,
-    "landmarks": Landmark,
-    "errors": ErrorRule,
-    "reasons": ReasonRule,
-    "advice": Mitigation,
-    "task_advice": Mitigation,
-    "mitigations": Mitigation,
-    "rivals": RivalCause,
-    "next_steps": NextStepRule,
-    "signs": ReasonSign,
-    "examples": ReasonExample,
-}
+def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> bytes:
+    """What a wheel carries, from which `load_rulebook` loads quickly: the objects, pickled."""
+    return pickle.dumps(evolve(book, literals=dict(literals)), protocol=5)
 
 
-def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
-    """The JSON text that a wheel carries, from which `load_rulebook` loads quickly."""
+def export_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
+    """All rules as one JSON text, with the *literals* of each pattern."""
     from workerdiag.rulebook.toml_folder import rule_converter  # loading needs none
 
-    content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
+    content = cast("dict[str, Any]", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
@@ -200,29 +178,6 @@ def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) ->
 def patterns(book: Rulebook) -> Iterable[str]:
     """Every pattern of *book* that is searched for in log text, each once."""
     return tuple(dict.fromkeys(text for _, _, rule in book.log_rules() for text in rule.wordings))
-
-
-def from_compiled(content: _Table) -> Rulebook:
-    """Objects from our own compiled JSON, which cattrs has checked when it was built."""
-    literals = {pattern: tuple(found) for pattern, found in content.pop("literals", {}).items()}
-    return Rulebook(**_built(content), literals=literals)
-
-
-def _built(content: _Table) -> _Table:
-    """The fields of an object: lists as tuples, and tables in them as objects."""
-    return {key: _tuple(key, value) if type(value) is list else value for key, value in content.items()}
-
-
-def _tuple(key: str, values: list[Any]) -> tuple[Any, ...]:
-    if not values or type(values[0]) is not dict:  # most have texts
-        return tuple(values)
-    return tuple(_object(key, each) for each in values)
-
-
-def _object(key: str, value: _Table) -> object:
-    is_sign = key in ("signs", "against") and "kind" in value
-    cls = SIGN_KINDS[value.pop("kind")] if is_sign else _CLASSES.get(key)
-    return value if cls is None else cls(**_built(value))
 
 
 def _without_empty(value: object) -> object:
