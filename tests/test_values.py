@@ -39,3 +39,61 @@ def test_a_class_keeps_its_own_repr():
 
     assert repr(Named("a")) == "a"
     assert "<3 bytes>" in repr(LogChunk(origin="a", data=b"abc"))
+
+
+def test_values_are_equal_and_hashed_as_attrs_has_it():
+    """By the fields of the same class, without those that do not count."""
+
+    def classes(decorator):
+        @decorator
+        class Point:
+            x: int
+            note: str = attrs.field(default="", eq=False)
+            parts: dict = attrs.field(factory=dict, hash=False)
+
+        @decorator
+        class Further(Point):
+            pass
+
+        @decorator
+        class Empty:
+            pass
+
+        @decorator(eq=False)
+        class Thing:
+            x: int = 0
+
+        return Point, Further, Empty, Thing
+
+    def answers(point, further, empty, thing):
+        here = point(1)
+        return [
+            here == point(1, note="n"),
+            here == point(2),
+            here == further(1),
+            here != point(1, parts={"a": 1}),
+            hash(here) == hash(point(1, "n", {"a": 1})),
+            hash(here) == hash(point(2)),
+            empty() == empty(),
+            len({empty(), empty()}),
+            thing() == thing(),
+            len({thing(), thing()}),
+        ]
+
+    assert answers(*classes(frozen)) == answers(*classes(attrs.frozen))
+
+
+def test_a_class_keeps_its_own_equality():
+    """What a class compares itself stays."""
+
+    @frozen
+    class Folded:
+        name: str
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Folded) and self.name.lower() == other.name.lower()
+
+        def __hash__(self) -> int:
+            return hash(self.name.lower())
+
+    assert len({Folded("a"), Folded("A")}) == 1

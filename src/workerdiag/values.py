@@ -1,11 +1,13 @@
-"""Value classes: ``frozen`` as attrs has it, with one ``__repr__`` for all of them.
+"""Value classes: ``frozen`` as attrs has it, with one ``__repr__``, ``__eq__`` and ``__hash__`` for all of them.
 
-attrs compiles a ``__repr__`` for each class, which takes a twelfth of the time of a first answer.
+attrs compiles its own for each class, which takes a seventh of the time of a first answer.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,16 +15,40 @@ if TYPE_CHECKING:
 else:
     import attrs
 
-    def frozen(cls: type | None = None, **options: Any) -> Any:
-        """``attrs.frozen``, with its arguments."""
+    def frozen(cls: type | None = None, *, eq: bool = True, **options: Any) -> Any:
+        """``attrs.frozen``, with its arguments. What a class defines itself stays."""
         if cls is None:
-            return partial(frozen, **options)
-        if "__repr__" not in vars(cls):
-            cls.__repr__ = _shown
-        return attrs.frozen(cls, **options)
+            return partial(frozen, eq=eq, **options)
+        for method in (_repr, _eq, _hash) if eq else (_repr,):
+            name = f"_{method.__name__}__"
+            if name not in vars(cls):
+                setattr(cls, name, method)
+        return attrs.frozen(cls, eq=None if eq else False, **options)
 
-    def _shown(self: Any) -> str:
+    def _repr(self: Any) -> str:
         """As attrs writes it."""
         shown = ((each.name, each.repr, getattr(self, each.name)) for each in attrs.fields(type(self)) if each.repr)
         parts = (f"{name}={repr(value) if how is True else how(value)}" for name, how, value in shown)
         return f"{type(self).__qualname__.rpartition('>.')[2]}({', '.join(parts)})"
+
+    def _eq(self: Any, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        compared = _compared(self.__class__)
+        return compared(self) == compared(other)
+
+    def _hash(self: Any) -> int:
+        return hash(_hashed(self.__class__)(self))
+
+    @cache
+    def _compared(cls: type) -> Callable[[object], object]:
+        return _values_of([each.name for each in attrs.fields(cls) if each.eq])
+
+    @cache
+    def _hashed(cls: type) -> Callable[[object], object]:
+        return _values_of(
+            [each.name for each in attrs.fields(cls) if (each.eq if each.hash is None else each.hash)]
+        )
+
+    def _values_of(names: list[str]) -> Callable[[object], object]:
+        return attrgetter(*names) if names else lambda _: ()

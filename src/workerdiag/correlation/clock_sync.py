@@ -153,9 +153,7 @@ def _plausible_offset_s(apart: Collection[float]) -> float | None:
     """The median of the differences, if all are about equal, and as large as of time zones and of kept clocks."""
     if not apart:
         return None
-    from statistics import median  # slow to import, and most logs have one clock
-
-    middle_s = median(apart)
+    middle_s = sorted(apart)[len(apart) // 2]
     zones_s = round(middle_s / _ZONE_S) * _ZONE_S
     alike = all(abs(each - middle_s) <= SAME_S for each in apart)
     skewed = abs(middle_s - zones_s) <= 300.0 + SAME_S and abs(zones_s) <= 26 * 3600.0
