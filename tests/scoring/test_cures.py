@@ -265,6 +265,7 @@ def test_large_partitions_of_a_frame_of_ones_own_are_first_made_smaller():
         embedded_largest_bytes=300 * MIB,
         embedded_count=4,
         embedded_type="DataFrame",
+        embedded_partitioned=True,
         embedded_name="frame",
     )
     step = event(
@@ -284,6 +285,56 @@ def test_large_partitions_of_a_frame_of_ones_own_are_first_made_smaller():
     assert diagnosis.memory.reason == "pieces-too-large"
     assert diagnosis.cures[0].kind == "piece-size"
     assert diagnosis.cures[0].change.startswith("frame = dd.from_pandas(rows, npartitions=")
+
+
+def test_a_frame_among_the_arguments_goes_to_every_task():
+    """It has no parts that could be smaller; what helps is that the tasks read it."""
+    call = event(
+        "workload",
+        gathered=True,
+        kinds="dataframe",
+        embedded_bytes=300 * MIB,
+        embedded_largest_bytes=300 * MIB,
+        embedded_count=1,
+        embedded_type="DataFrame",
+    )
+    diagnosis = found(call)
+
+    assert diagnosis.memory.reason == "data-in-graph"
+    assert diagnosis.cures[0].kind == "data-in-tasks"
+    assert "path" in diagnosis.cures[0].change
+
+
+def given_up(kind, *, finished, suspicious):
+    """What the scheduler knows of a task that four workers died of."""
+    key = f"('{kind}-5168aae6', 17)"
+    return event("task-needs", key=key, kind=kind, finished=finished, suspicious=suspicious)
+
+
+def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_large_one():
+    """Others of its kind are hardly ever on a worker that dies; where each fills up, its neighbours are."""
+    call = event("workload", gathered=True, kinds="dataframe")
+    one = found(call, given_up("loads", finished=116, suspicious=4))
+    each = found(call, given_up("loads", finished=116, suspicious=9))
+
+    assert one.memory.reason == "skew"
+    assert one.cures[0].kind == "spread-key"
+    assert "task 17 of the kind loads" in one.cures[0].change
+    assert each.memory.reason == "leak"
+
+
+def test_workers_that_die_of_the_last_task_of_compute_bring_everything_together():
+    """However large the pieces are, which nobody knows where a function makes them."""
+
+    def call(pieces):
+        return event("workload", gathered=True, kinds="dataframe", result_pieces=pieces)
+
+    task = given_up("repartitiontofewer", finished=0, suspicious=4)
+    many, one = found(call(40), task), found(call(1), task)
+
+    assert many.memory.reason == "brought-together"
+    assert many.cures[0].kind == "do-not-collect"
+    assert one.memory.reason != "brought-together"
 
 
 def test_results_that_fill_a_paused_worker_are_stored_results():

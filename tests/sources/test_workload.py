@@ -106,6 +106,26 @@ def test_data_of_the_caller_in_a_graph_are_counted():
     assert computed(closure)[0]["embedded_bytes"] >= 24_000_000
 
 
+def test_data_among_the_arguments_of_a_frames_function_travel_with_it():
+    """Given to the function, or held by it; a frame that is cut into partitions is another matter."""
+    rows = pd.DataFrame({"value": np.ones(100_000)})
+    frame = dd.from_map(lambda start: pd.DataFrame({"value": [start]}), range(9))
+
+    def argument():
+        frame.map_partitions(lambda part, table: part + len(table), rows, meta={"value": "f8"}).compute(
+            scheduler=scheduler
+        )
+
+    def closure():
+        frame.map_partitions(lambda part: part + len(rows), meta={"value": "f8"}).compute(scheduler=scheduler)
+
+    for work in (argument, closure):
+        call = computed(work)[0]
+        assert call["embedded_bytes"] >= 800_000
+        assert call["embedded_partitioned"] is None
+        assert call["result_pieces"] == 9
+
+
 def test_a_frame_of_this_process_has_rows_and_a_key_that_most_of_them_share():
     """Only a sample of the keys is read, and none of them is told."""
     rows = pd.DataFrame({"user": [7] * 9_700 + list(range(300)), "value": np.ones(10_000)})
@@ -119,6 +139,7 @@ def test_a_frame_of_this_process_has_rows_and_a_key_that_most_of_them_share():
     call, steps = computed(with_frame)
 
     assert call["embedded_type"] == "DataFrame"
+    assert call["embedded_partitioned"]
     assert steps["frompandas"]["rows"] == 1000
     assert steps["frompandas"]["variable"] == "frame"
     by_key = next(each for each in steps.values() if each["by_key"])

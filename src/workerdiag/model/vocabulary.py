@@ -138,9 +138,17 @@ _GraphFact = Literal[
     "frame-in-graph", "large-specification", "data-in-graph", "much-data-in-graph", "large-graph-in-log"
 ]
 _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
-_WholeFact = Literal["large-result", "gathering-task", "joined-pieces", "copies-in-opaque-function"]
+_WholeFact = Literal[
+    "large-result", "gathering-task", "gathers-many-pieces", "joined-pieces", "copies-in-opaque-function"
+]
 _KeyFact = Literal[
-    "frequent-key", "uneven-inputs", "by-key", "little-to-exchange", "died-before-key", "exchanging-task"
+    "frequent-key",
+    "uneven-inputs",
+    "one-of-its-kind",
+    "by-key",
+    "little-to-exchange",
+    "died-before-key",
+    "exchanging-task",
 ]
 _KeptFact = Literal[
     "stored-results", "kept-results", "persisted-results", "kept-object", "memory-left", "idle-memory"

@@ -35,7 +35,7 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
         "Do not bring everything together: write the result out in parts, or reduce it first",
         "",
     ),
-    "spread-key": ("Spread the rows of the key over several tasks", "A second step."),
+    "spread-key": ("Spread the one large piece over several tasks", "A second step."),
     "keep-less": ("Keep fewer results on the workers", ""),
     "fix-leak": ("Mend what grows from task to task", ""),
     "restart-workers": ("Restart the workers in turn", "Stored results move at each restart."),
@@ -530,6 +530,8 @@ def _data_in_tasks(case: _Treatment) -> Cure:
         change += f"; if it is a long list, scatter np.asarray({name})"
     if read:
         change = f"{name} = {read}   # read by the tasks, not made here"
+    if case.work.call.get("embedded_type") == "DataFrame" and not case.work.call.get("embedded_partitioned"):
+        change = f"# give the function the path of {name} instead, and read it there: each task sends a copy"
     return case.cure("data-in-tasks", change, case.reason.why, _CODE_HELPS)
 
 
@@ -552,10 +554,14 @@ def _do_not_collect(case: _Treatment) -> Cure:
 
 def _spread_key(case: _Treatment) -> Cure:
     step = next((each for each in case.work.steps if each.by_key), None)
-    key = step.key if step and step.key else "key"
+    if step is None:
+        which = case.work.killed.which if case.work.killed else "the task"
+        change = f"# cut what {which} takes into several: a blocksize where files are read, or smaller arguments"
+        return case.cure("spread-key", change, case.reason.why, _CODE_HELPS)
+    key = step.key or "key"
     salted = f'{case.variable("df")}.groupby([{key!r}, "salt"]).agg(...).groupby({key!r}).agg(...)'
     change = f"{salted}   # salt: a column of random numbers; or a built-in aggregation instead of apply"
-    if step and step.name == "merge":
+    if step.name == "merge":
         change = f"right = right.drop_duplicates({key!r})   # or aggregate by it: before the merge, each key once"
     return case.cure("spread-key", change, case.reason.why, _CODE_HELPS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -50,6 +51,12 @@ class TaskNeeds:
     spec_bytes: int = 0
     #: How often a task of its kind was on a worker as that was lost (``TaskPrefix.suspicious``).
     suspicious: int = 0
+
+    @property
+    def which(self) -> str:
+        """The task, by the number of its piece if its key has one."""
+        numbered = re.fullmatch(r"\(.+, (\d+)\)", self.key)
+        return f"task {numbered[1]} of the kind {self.kind}" if numbered else self.key[:100]
 
     @classmethod
     def of_facts(cls, facts: TaskFacts) -> Self:

@@ -40,7 +40,10 @@ _MADE_PER_S = 2**31
 _FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
 #: Warnings of one worker of memory that cannot be spilled that make a rise: how many, in what time, by what share.
 _WARNINGS, _RISE_S, _RISE_SHARE = 3, 60.0, 0.2
+#: At most this share of the tasks on workers that died were other ones that happened to be there.
+_BY_CHANCE = 0.5
 _BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
+_LAST_OF_COMPUTE = ("finalize", "hlgfinalizecompute", "repartitiontofewer")
 _SHUFFLES = ("-transfer", "shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
 
 
@@ -172,7 +175,7 @@ class MemoryFacts:
 
     def _frame_in_graph(self) -> str | None:
         """Partitions of a frame of this process: each goes to one task, so their size matters first."""
-        if self._work.call.get("embedded_type") != "DataFrame":
+        if self._work.call.get("embedded_partitioned") != "True":
             return None
         return f"{format_bytes(self._account.in_graph.bytes or 0)} of data travel inside the graph"
 
@@ -245,7 +248,25 @@ class MemoryFacts:
         is_one = any(each in self._killed_kind for each in _BRINGS_TOGETHER)
         return f"workers died of {self._killed_kind}, which brings parts together" if is_one else None
 
+    def _gathers_many_pieces(self) -> str | None:
+        """The last task of ``compute()`` takes every piece, however large they are."""
+        pieces = self._work.number("result_pieces") or 0
+        is_last = self._killed_kind.startswith(_LAST_OF_COMPUTE)
+        if not is_last or pieces < MANY or self._work.call.get("gathered") != "True":
+            return None
+        return f"workers died of {self._killed_kind}, to which compute() brings all {pieces:,} pieces"
+
     # rows by key
+
+    def _one_of_its_kind(self) -> str | None:
+        """Others were on workers that died by chance alone; where each fills up, its neighbours are there too."""
+        killed = self._work.killed
+        if killed is None or not killed.key or killed.finished < MANY:
+            return None
+        if not 1 < killed.suspicious <= (1 + _BY_CHANCE) * self._deaths:
+            return None
+        others = f"and hardly another of its kind, of which {killed.finished:,} finished"
+        return f"each time {killed.which} was on the worker that died, {others}"
 
     def _frequent_key(self) -> str | None:
         share = max((each.key_share or 0.0 for each in self._keyed), default=0.0)

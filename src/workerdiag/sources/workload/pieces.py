@@ -252,14 +252,14 @@ def _is_opaque(layer: Any) -> bool:
 
 def frame_layers(frame: Any) -> Iterator[Step]:
     """The steps of a Dask dataframe that read, and those that bring rows together."""
-    nodes = _expressions(frame)
+    nodes = expressions(frame)
     sources: list[Step] = []
     frames: list[Any] = []
     for node in nodes:
         with guarded("reading an expression"):
             if _is_source(node):
                 sources.append(_source_layer(node))
-                frames += [embedded_frame(node)] if "FromPandas" in _class_names(node) else []
+                frames += [embedded_frame(node)] if "FromPandas" in class_names(node) else []
     largest = max(sources, key=_rows_in_all, default=None)
     rows = _rows_in_all(largest) if largest else 0
     most = max((each.pieces for each in sources), default=0)
@@ -268,7 +268,7 @@ def frame_layers(frame: Any) -> Iterator[Step]:
     yield from sources
     for node in nodes:
         with guarded("reading an expression"):
-            names = _class_names(node)
+            names = class_names(node)
             pieces = (
                 most if has_unknown_borders and any(map(_computes_borders, node.walk())) else int(node.npartitions)
             )
@@ -302,7 +302,7 @@ def _rows_in_all(source: Step) -> int:
 
 
 def _computes_borders(node: Any) -> bool:
-    names = _class_names(node)
+    names = class_names(node)
     is_sized = "Repartition" in names and node.operand("partition_size") is not None
     return is_sized or _SORTS in names
 
@@ -312,6 +312,11 @@ def _joined_pieces(node: Any, names: set[str], most: int) -> int:
     pieces = int(node.npartitions)
     is_fewer = "Repartition" in names and any(int(each.npartitions) > pieces for each in node.dependencies())
     return most // pieces if is_fewer else 0
+
+
+def result_pieces(kind: str, value: Any) -> int:
+    """The chunks or partitions of a collection."""
+    return prod(value.numblocks) if kind == "array" else int(value.npartitions) if kind == "dataframe" else 0
 
 
 class ResultBytes(NamedTuple):
@@ -328,8 +333,8 @@ def result_bytes(kind: str, value: Any) -> ResultBytes | None:
         return ResultBytes(size, size)
     if kind != "dataframe":
         return None
-    nodes = _expressions(value)
-    if not all(_is_source(each) or "Blockwise" in _class_names(each) for each in nodes):
+    nodes = expressions(value)
+    if not all(_is_source(each) or "Blockwise" in class_names(each) for each in nodes):
         return None
     if any(_has_own_function(each) for each in nodes):  # which may return anything
         return None
@@ -337,11 +342,11 @@ def result_bytes(kind: str, value: Any) -> ResultBytes | None:
     if largest is None or not largest.rows:
         return None
     most = _rows_in_all(largest) * row_bytes(expression_part(value.expr, "_meta"))
-    is_filtered = any("Filter" in _class_names(each) for each in nodes)
+    is_filtered = any("Filter" in class_names(each) for each in nodes)
     return ResultBytes(0 if is_filtered else int(most * (largest.least_share or 1)), most)
 
 
-def _expressions(frame: Any) -> list[Any]:
+def expressions(frame: Any) -> list[Any]:
     """The steps of a dataframe, without the columns that nobody asks for; as written where that fails."""
     expression = frame.expr
     with guarded("simplifying an expression"):
@@ -349,16 +354,17 @@ def _expressions(frame: Any) -> list[Any]:
     return list(islice(expression.walk(), _MAX_LAYERS))
 
 
-def _class_names(node: Any) -> set[str]:
+def class_names(node: Any) -> set[str]:
+    """The names of the classes of an expression."""
     return {each.__name__ for each in type(node).__mro__}
 
 
 def _is_source(node: Any) -> bool:
-    return bool(_class_names(node) & {"BlockwiseIO", "FromDelayed"})
+    return bool(class_names(node) & {"BlockwiseIO", "FromDelayed"})
 
 
 def _has_own_function(node: Any) -> bool:
-    names = _class_names(node)
+    names = class_names(node)
     if not names & {"MapPartitions", "GroupByApply", "MapOverlap", "Apply", "FromMap"}:
         return False
     module = getattr(node.operand("func"), "__module__", None)
@@ -366,7 +372,7 @@ def _has_own_function(node: Any) -> bool:
 
 
 def _source_layer(node: Any) -> Step:
-    names, count = _class_names(node), int(node.npartitions)
+    names, count = class_names(node), int(node.npartitions)
     known = PieceRows(row_bytes=row_bytes(expression_part(node, "_meta")))
     with guarded("counting the rows of a piece"):
         known = source_rows(node, names, count)
@@ -388,7 +394,7 @@ def _source_layer(node: Any) -> Step:
 
 def _key_of(node: Any, operands: Iterable[str]) -> str:
     """The column that rows come together by; empty if it is none or several."""
-    if "GroupByBase" in _class_names(node):
+    if "GroupByBase" in class_names(node):
         by = list(getattr(node, "by", ()))
         return str(by[0])[:100] if len(by) == 1 and isinstance(by[0], str) else ""
     for name in operands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from traceback import walk_tb
@@ -19,17 +19,20 @@ from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.memory import Step
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.internals import parts_of
+from workerdiag.sources.internals import expression_part, parts_of
 from workerdiag.sources.tracebacks import linked_exceptions
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
 from workerdiag.sources.workload.pieces import (
     ResultBytes,
     array_layers,
+    class_names,
+    expressions,
     frame_layers,
     kept_bytes,
     persisted_bytes,
     plain_name,
     result_bytes,
+    result_pieces,
     widest_task,
 )
 from workerdiag.values import frozen
@@ -73,7 +76,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     }
     layers: dict[str, Step] = {}
     results: list[ResultBytes] = []
-    kept = persisted = 0
+    kept = persisted = pieces = 0
     embedded = []
     widest = ("", 0)
     for kind, value in computed.collections:
@@ -87,16 +90,19 @@ def computed_events(computed: Computed) -> Iterator[Event]:
                 kept, persisted = max(kept, kept_bytes(value)), persisted + persisted_bytes(value)
         with guarded("reading the size of a result"):
             results += [size for size in [result_bytes(kind, value)] if size is not None]
+        with guarded("counting the pieces of a result"):
+            pieces += result_pieces(kind, value)
         with guarded("looking for tasks with many inputs"):
             if kind in ("delayed", "bag"):  # whose results have no known size
                 widest = max(widest, widest_task(value.dask), key=lambda each: each[1])
         with guarded("looking for data in a graph"):
-            embedded.append(embedded_data(value.dask if kind != "dataframe" else None))
+            embedded.append(embedded_data(value.dask) if kind != "dataframe" else embedded_arguments(value))
     result, least = sum(each.most for each in results), sum(each.least for each in results)
     persisted += 0 if computed.is_gathered else result
     fields |= {
         "result_bytes": result or None,
         "result_least_bytes": least if least < result else None,
+        "result_pieces": pieces or None,
         "sources": sum(each.is_source for each in layers.values()),
         "kept_bytes": kept or None,
         "persisted_bytes": persisted or None,
@@ -109,6 +115,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
             "embedded_largest_bytes": data.largest_bytes or None,
             "embedded_count": data.count or None,
             "embedded_type": data.type or None,
+            "embedded_partitioned": data.is_partitioned or None,
             "embedded_name": assigned.name if (assigned := _assignment(data.layer, computed)) else None,
         }
     yield Event(topic="workload", fields=fields)
@@ -126,6 +133,7 @@ def _embedded_frames(layers: Iterable[Step]) -> EmbeddedData | None:
         count=sum(each.pieces for _, each in frames),
         type="DataFrame",
         layer=frames[0][1].token,
+        is_partitioned=True,
     )
 
 
@@ -179,6 +187,8 @@ class EmbeddedData:
     #: Class of the largest, e.g. ``ndarray``, and the layer that has it.
     type: str = ""
     layer: str = ""
+    #: Whether they are a frame that goes to the tasks in parts, one to each.
+    is_partitioned: bool = False
 
 
 def embedded_data(graph: Any) -> EmbeddedData:
@@ -200,13 +210,29 @@ def embedded_data(graph: Any) -> EmbeddedData:
                     size = size_of(value)
                     if size >= _LEAST_BYTES:
                         seen.setdefault(id(value), (size, type(value).__name__, token))
-    if not seen:
-        return EmbeddedData()
-    largest, kind, token = max(seen.values())
+    return _data_of(seen.values(), scale)
+
+
+def embedded_arguments(frame: Any) -> EmbeddedData:
+    """The values that steps of a dataframe take beside its rows: arguments, and what functions hold."""
+    seen: dict[int, tuple[int, str, str]] = {}
+    for node in expressions(frame):
+        if "FromPandas" in class_names(node):  # its frame travels in parts
+            continue
+        for operand in node.operands:
+            for value in () if hasattr(operand, "operands") else _values_in(operand, 4):
+                if (size := size_of(value)) >= _LEAST_BYTES:
+                    seen.setdefault(id(value), (size, type(value).__name__, str(expression_part(node, "_name"))))
+    return _data_of(seen.values(), {})
+
+
+def _data_of(found: Collection[tuple[int, str, str]], scale: Mapping[str, float]) -> EmbeddedData:
+    """The sum of values, each with its bytes, class and layer, of which a *scale* of others is like them."""
+    largest, kind, token = max(found, default=(0, "", ""))
     return EmbeddedData(
-        total_bytes=int(sum(size * scale[of] for size, _, of in seen.values())),
+        total_bytes=int(sum(size * scale.get(of, 1.0) for size, _, of in found)),
         largest_bytes=largest,
-        count=len(seen),
+        count=len(found),
         type=kind,
         layer=token,
     )
