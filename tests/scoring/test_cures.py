@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from workerdiag import pipeline
 from workerdiag.model.evidence import Event, ExceptionFacts, Inspected
@@ -293,13 +294,15 @@ def test_a_frame_among_the_arguments_goes_to_every_task():
         "workload",
         gathered=True,
         kinds="dataframe",
-        embedded_bytes=300 * MIB,
-        embedded_largest_bytes=300 * MIB,
+        embedded_bytes=96 * MIB,
+        embedded_largest_bytes=96 * MIB,
         embedded_count=1,
         embedded_type="DataFrame",
     )
     diagnosis = found(call)
+    small = evolve(call, fields={**call.fields, "embedded_bytes": 40 * MIB, "embedded_largest_bytes": 40 * MIB})
 
+    assert found(small).memory.reason != "data-in-graph"
     assert diagnosis.memory.reason == "data-in-graph"
     assert diagnosis.cures[0].kind == "data-in-tasks"
     assert "path" in diagnosis.cures[0].change
@@ -321,6 +324,23 @@ def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_l
     assert one.cures[0].kind == "spread-key"
     assert "task 17 of the kind loads" in one.cures[0].change
     assert each.memory.reason == "leak"
+
+
+def test_objects_whose_size_dask_does_not_know_are_stored_results():
+    """They look like a leak; floats that tasks return do not hold what a worker is full of."""
+    call = event("workload", gathered=True, kinds="", futures=60)
+    needs = event(
+        "task-needs", kind="Index", finished=30, kept=30, kept_bytes=1440, types="shop.Index", expected=60
+    )
+    floats = event("task-needs", kind="slope", finished=30, kept=30, kept_bytes=720, types="float", expected=60)
+    full = {"memory_bytes": 560 * MIB, "limit_bytes": 600 * MIB, "stored_bytes": 700, "spilled_bytes": 0}
+    workers = [event("worker-state", status="paused", nthreads=2, executing_count=0, **full) for _ in range(2)]
+    diagnosis = found(call, needs, *workers)
+
+    assert diagnosis.memory.reason == "results-stored"
+    assert found(call, floats, *workers).memory.reason == "leak"
+    enough = next(each.value for each in diagnosis.cures if each.kind == "worker-memory")
+    assert 1000 * MIB < enough < 2200 * MIB
 
 
 def test_workers_that_die_of_the_last_task_of_compute_bring_everything_together():

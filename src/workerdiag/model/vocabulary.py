@@ -135,7 +135,12 @@ MemoryReason = Literal[_TaskReason, _KeptReason, "runaway"]
 CheckGrade = Literal["fits", "tight", "too-many-threads", "will-not-fit", "result-too-big", "not-known"]
 _PieceFact = Literal["pieces-above-limit", "pieces-above-spilling", "pieces-of-unknown-size", "cut-into-pieces"]
 _GraphFact = Literal[
-    "frame-in-graph", "large-specification", "data-in-graph", "much-data-in-graph", "large-graph-in-log"
+    "frame-in-graph",
+    "large-specification",
+    "data-in-graph",
+    "much-data-in-graph",
+    "copies-of-data-at-once",
+    "large-graph-in-log",
 ]
 _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
 _WholeFact = Literal[
@@ -151,7 +156,13 @@ _KeyFact = Literal[
     "exchanging-task",
 ]
 _KeptFact = Literal[
-    "stored-results", "kept-results", "persisted-results", "kept-object", "memory-left", "idle-memory"
+    "stored-results",
+    "unmeasured-results",
+    "kept-results",
+    "persisted-results",
+    "kept-object",
+    "memory-left",
+    "idle-memory",
 ]
 _TaskFact = Literal[
     "many-tasks-each", "memory-stays", "rising-with-nothing-to-spill", "work-known", "several-at-once"

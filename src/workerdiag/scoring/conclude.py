@@ -22,7 +22,13 @@ from workerdiag.scoring.cures import cure_advice, numbers_for_reason, suggested_
 from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, factors, fingerprint, ranked_cause, unchecked_absences
-from workerdiag.scoring.memory_account import REFUSED_INPUTS, Workload, memory_account, with_seen_copies
+from workerdiag.scoring.memory_account import (
+    REFUSED_INPUTS,
+    Workload,
+    memory_account,
+    with_deaths_of_siblings,
+    with_seen_copies,
+)
 from workerdiag.scoring.memory_reason import memory_reasons
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.present import present_of
@@ -166,7 +172,7 @@ def _memory_and_cures(
     )
     if not is_refused and (cause is None or not is_of_memory(cause)):
         return None, ()
-    work = with_seen_copies(incident, Workload.of(incident), lost)
+    work = with_deaths_of_siblings(with_seen_copies(incident, Workload.of(incident), lost), lost)
     account = memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost), book.reasons)
     return account, suggested_cures(account, work, setting.deployment, book.reasons)
 

@@ -16,7 +16,7 @@ from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.memory_account import END_SHARE, Workload
+from workerdiag.scoring.memory_account import END_SHARE, TaskNeeds, Workload
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
@@ -515,11 +515,24 @@ def _memory_for_inputs(case: _Treatment) -> Cure | None:
 
 def _memory_for_results(case: _Treatment) -> Cure | None:
     stored = case.account.stored.bytes
+    if kept := case.work.unmeasured:
+        return _memory_for_unmeasured(case, kept)
     value = round_up_limit((stored + case.floor) / SPILL_SHARE) if stored else 0
     if not stored or value <= case.limit:
         return None
     total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
     return case.cluster_option("worker-memory", value, f"{total}, at most {SPILL_SHARE:.0%} of the limit", 0.6)
+
+
+def _memory_for_unmeasured(case: _Treatment, kept: TaskNeeds) -> Cure | None:
+    """Room for all of them, by what the paused workers hold for those that are there."""
+    held = sum(each.memory_bytes - case.floor for each in case.work.paused)
+    each, share = held // kept.kept, ceil(kept.expected / case.work.worker_count)
+    value = round_up_limit((share * each + case.floor) / SPILL_SHARE)
+    if value <= case.limit:
+        return None
+    why = f"{share} x {format_bytes(each)} + {format_bytes(case.floor)}, at most {SPILL_SHARE:.0%} of the limit"
+    return case.cluster_option("worker-memory", value, why, 0.6)
 
 
 def _data_in_tasks(case: _Treatment) -> Cure:

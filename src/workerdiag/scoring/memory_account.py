@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -30,6 +31,11 @@ _MOST_FLOOR_BYTES = 250 * 2**20
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Inputs of this number are brought together; fewer belong to one operation.
 MANY = 8
+#: Modules of types that Dask measures; and what it counts for an object of another, in bytes, at most.
+_MEASURED, _EMPTY_OBJECT_BYTES = (
+    ("numpy.", "pandas.", "pyarrow.", "scipy.", "xarray.", "cupy.", "cudf.", "dask."),
+    1024,
+)
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
@@ -51,6 +57,9 @@ class TaskNeeds:
     spec_bytes: int = 0
     #: How often a task of its kind was on a worker as that was lost (``TaskPrefix.suspicious``).
     suspicious: int = 0
+    #: Types of the results of its kind, as Dask names them, and how many tasks of it there are, done or not.
+    types: str = ""
+    expected: int = 0
 
     @property
     def which(self) -> str:
@@ -131,6 +140,9 @@ class Workload:
     recorded: tuple[LastMemory, ...] = ()
     #: Whether an exception, or the flight recorder, names the tasks that workers died of.
     is_killed_named: bool = False
+    #: On how many of the lost workers the task was that they died of; and at most, another one of its kind.
+    killed_deaths: int = 0
+    sibling_deaths: int = 0
 
     @classmethod
     def of(cls, incident: Incident) -> Self:
@@ -250,6 +262,11 @@ class Workload:
         return max((each for each in kinds if each.suspicious), key=lambda each: each.suspicious, default=named)
 
     @property
+    def unmeasured(self) -> TaskNeeds | None:
+        """Kept results of classes whose size Dask does not know (dask/sizeof.py): it counts the empty objects."""
+        return next((each for each in self.needs if each.kept >= MANY and _is_unmeasured(each)), None)
+
+    @property
     def paused(self) -> tuple[WorkerMemory, ...]:
         """The living workers that take no new tasks."""
         return tuple(each for each in self.workers if each.status == "paused")
@@ -268,6 +285,23 @@ class Workload:
         held = sorted(self.held_bytes)[-3:]
         is_same = len(held) == 3 and held[-1] - held[0] <= 0.01 * held[-1]
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
+
+
+def _is_unmeasured(needs: TaskNeeds) -> bool:
+    types = [each for each in needs.types.split(", ") if each]
+    are_foreign = all("." in each and not each.startswith(_MEASURED) for each in types)
+    return bool(types) and are_foreign and needs.kept_bytes < _EMPTY_OBJECT_BYTES * needs.kept
+
+
+def with_deaths_of_siblings(work: Workload, lost: Sequence[Death]) -> Workload:
+    """The work with on how many of the *lost* workers the task was that they died of, and others of its kind."""
+    killed = work.killed
+    if killed is None or not killed.key:
+        return work
+    counts = Counter(key for each in lost for key in set(each.assigned))
+    kind = kind_of_task(killed.key)
+    siblings = (count for key, count in counts.items() if key != killed.key and kind_of_task(key) == kind)
+    return evolve(work, killed_deaths=counts[killed.key], sibling_deaths=max(siblings, default=0))
 
 
 def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) -> Workload:

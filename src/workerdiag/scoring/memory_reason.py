@@ -194,6 +194,15 @@ class MemoryFacts:
     def _much_data_in_graph(self) -> str | None:
         return self._data_in_graph() if self._share(self._account.in_graph.bytes) >= SPILL_SHARE / 2 else None
 
+    def _copies_of_data_at_once(self) -> str | None:
+        """Each task that runs has what it was sent, and what was made of that."""
+        if self._frame_in_graph() or not self._at_once:
+            return None
+        largest = self._work.number("embedded_largest_bytes") or 0
+        if self._share(2 * self._at_once * largest) < SPILL_SHARE:
+            return None
+        return f"each of {self._at_once} tasks at once brings {format_bytes(largest)} of data with it, twice"
+
     def _large_graph_in_log(self) -> str | None:
         size = self._work.graph_bytes
         is_large = self._share(size) >= SPILL_SHARE / 2
@@ -260,10 +269,11 @@ class MemoryFacts:
 
     def _one_of_its_kind(self) -> str | None:
         """Others were on workers that died by chance alone; where each fills up, its neighbours are there too."""
-        killed = self._work.killed
+        killed, work = self._work.killed, self._work
         if killed is None or not killed.key or killed.finished < MANY:
             return None
-        if not 1 < killed.suspicious <= (1 + _BY_CHANCE) * self._deaths:
+        is_only_one = 1 < killed.suspicious <= (1 + _BY_CHANCE) * self._deaths
+        if not is_only_one and not (work.killed_deaths > 2 and work.sibling_deaths < 2):
             return None
         others = f"and hardly another of its kind, of which {killed.finished:,} finished"
         return f"each time {killed.which} was on the worker that died, {others}"
@@ -331,6 +341,14 @@ class MemoryFacts:
             stored -= max(self._at_once, 1) * (self._account.inputs.bytes or 0)
         is_much = self._share(stored) >= SPILL_SHARE / 2
         return f"{format_bytes(stored)} of the memory are results that the worker stores" if is_much else None
+
+    def _unmeasured_results(self) -> str | None:
+        """Results are kept on full workers, of a class whose size Dask does not know."""
+        kept = self._work.unmeasured
+        if kept is None or not self._work.paused:
+            return None
+        types = kept.types.rpartition(".")[2]
+        return f"{kept.kept:,} results of the class {types} are kept, and Dask does not know how large they are"
 
     def _kept_results(self) -> str | None:
         kept = sum(each.kept_bytes for each in self._work.needs if not each.key)

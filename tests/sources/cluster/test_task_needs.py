@@ -65,11 +65,13 @@ def test_results_that_were_freed_are_not_kept():
     """The scheduler counts the bytes that a kind of task has made in all, also those of results long gone."""
     loads = kind(memory=40)
     loads.states["memory"] = 4
-    loads.groups = [SimpleNamespace(nbytes_total=4000)]
+    loads.states["queued"] = 3
+    loads.groups = [SimpleNamespace(nbytes_total=4000, types={"shop.Index"})]
 
     first = needs({}, {"load": loads})[0]
 
-    assert (first["kept"], first["kept_bytes"]) == (4, 400)
+    assert (first["kept"], first["kept_bytes"], first["types"]) == (4, 400, "shop.Index")
+    assert first["expected"] == 4 + 3 + loads.states["processing"]
 
 
 def test_a_long_list_of_numbers_has_its_size():

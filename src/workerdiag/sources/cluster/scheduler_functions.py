@@ -600,6 +600,10 @@ async def contention(scheduler: Scheduler) -> list[dict[str, object]]:
 MAX_TASKS = 20
 
 
+#: States of a task that is done and kept, or will be done.
+_PRESENT = ("memory", "processing", "queued", "no-worker", "waiting")
+
+
 async def needs(scheduler: Scheduler, keys: Iterable[object]) -> list[dict[str, object]]:
     """Return what some tasks take, and what others of some kinds have given; of forgotten kinds the mean duration.
 
@@ -619,9 +623,8 @@ async def needs(scheduler: Scheduler, keys: Iterable[object]) -> list[dict[str, 
             found.append({"key": str(key)[:500], **_need_of_kind(name, prefix), **known})
         await pause()
     durations: list[dict[str, object]] = []
-    present = ("memory", "processing", "queued", "no-worker", "waiting")
     for name, prefix in list(islice(scheduler.task_prefixes.items(), 2000)):
-        if len(found) < 2 * MAX_TASKS and any(prefix.states.get(each) for each in present):
+        if len(found) < 2 * MAX_TASKS and any(prefix.states.get(each) for each in _PRESENT):
             found.append(_need_of_kind(str(name), prefix))
         elif len(durations) < 2 * MAX_TASKS and prefix.duration_average >= 0:  # -1 until one has finished
             durations.append({"kind": str(name)[:200], "mean_s": prefix.duration_average})
@@ -633,7 +636,9 @@ def _need_of_kind(name: str, prefix: TaskPrefix) -> dict[str, object]:
     counts = getattr(prefix, "state_counts", {})
     states = getattr(prefix, "states", {})
     finished, kept = int(counts.get("memory", 0)), int(states.get("memory", 0))
-    made_bytes = sum(int(each.nbytes_total) for each in islice(prefix.groups, 100))  # freed ones too
+    groups = list(islice(prefix.groups, 100))
+    made_bytes = sum(int(each.nbytes_total) for each in groups)  # freed ones too
+    types = {str(each) for group in groups for each in islice(group.types, 10)}
     return {
         "kind": name[:200],
         "finished": finished,  # of all that have been, forgotten ones too
@@ -642,6 +647,9 @@ def _need_of_kind(name: str, prefix: TaskPrefix) -> dict[str, object]:
         "suspicious": int(getattr(prefix, "suspicious", 0)),
         "kept": kept,
         "kept_bytes": made_bytes * kept // max(finished, kept, 1),
+        "types": ", ".join(sorted(types))[:200],
+        "expected": kept
+        + sum(int(states.get(each, 0)) for each in ("processing", "queued", "no-worker", "waiting")),
         "seconds": float(getattr(prefix, "duration_average", -1)),
     }
 
