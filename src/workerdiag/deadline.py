@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Generic, TypeVar
 
-from attrs import define, field
-
 from workerdiag.errors import describe_error
-from workerdiag.values import frozen
+from workerdiag.values import define, field, frozen
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200

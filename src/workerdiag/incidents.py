@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Final
 
-from attrs import evolve, field
-
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import DEFAULT_RULEBOOK, answer, read_arguments
 from workerdiag.deadline import Deadline
@@ -32,7 +30,7 @@ from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.rendering.wording import one_line
 from workerdiag.scoring.findings import exit_class, fingerprint
 from workerdiag.sources.recorder.death_evidence import evidence_of_one
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 from workerdiag.wire.recorded_death import RecordedDeath, identity_of_death
 
 #: ``PRAGMA application_id`` of our files: "wdia" in ASCII.

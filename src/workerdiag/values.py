@@ -1,4 +1,4 @@
-"""Value classes: ``frozen`` as attrs has it, with one ``__repr__``, ``__eq__`` and ``__hash__`` for all of them.
+"""Value classes as attrs makes them; ``frozen`` has one ``__repr__``, ``__eq__`` and ``__hash__`` for all of them.
 
 attrs compiles its own for each class, which takes a seventh of the time of a first answer.
 """
@@ -10,10 +10,14 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import attrs
+from attrs import define, evolve, field
+
+__all__ = ["define", "evolve", "field", "frozen"]
+
 if TYPE_CHECKING:
-    from attrs import frozen as frozen  # noqa: PLC0414  by this name type checkers know it
+    from attrs import frozen  # by this name type checkers know it
 else:
-    import attrs
 
     def frozen(cls: type | None = None, *, eq: bool = True, **options: Any) -> Any:
         """``attrs.frozen``, with its arguments. What a class defines itself stays."""

@@ -14,6 +14,7 @@ from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_note, render_text
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.cures import smaller_chunk
+from workerdiag.scoring.memory_account import TaskNeeds
 
 MIB = 2**20
 LIMIT = 600 * MIB
@@ -308,22 +309,27 @@ def test_a_frame_among_the_arguments_goes_to_every_task():
     assert "path" in diagnosis.cures[0].change
 
 
-def given_up(kind, *, finished, suspicious):
-    """What the scheduler knows of a task that four workers died of."""
-    key = f"('{kind}-5168aae6', 17)"
-    return event("task-needs", key=key, kind=kind, finished=finished, suspicious=suspicious)
+def given_up(kind, *, finished):
+    """What the scheduler knows of a task that workers died of."""
+    return event("task-needs", key=f"{kind}-17", kind=kind, finished=finished)
 
 
 def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_large_one():
     """Others of its kind are hardly ever on a worker that dies; where each fills up, its neighbours are."""
     call = event("workload", gathered=True, kinds="dataframe")
-    one = found(call, given_up("loads", finished=116, suspicious=4))
-    each = found(call, given_up("loads", finished=116, suspicious=9))
+    one = found(call, given_up("loads", finished=116), tasks=("loads-17", "other-2"))
+    each = found(call, given_up("loads", finished=116), tasks=("loads-17", "loads-3"))
 
     assert one.memory.reason == "skew"
     assert one.cures[0].kind == "spread-key"
-    assert "task 17 of the kind loads" in one.cures[0].change
+    assert "loads-17" in one.cures[0].change
     assert each.memory.reason == "leak"
+
+
+def test_a_task_is_told_by_the_number_of_its_piece():
+    """Its key is long and says nothing more."""
+    assert TaskNeeds(key="('loads-5168aae6dec94b79', 17)", kind="loads").which == "task 17 of the kind loads"
+    assert TaskNeeds(key="fit-3", kind="fit").which == "fit-3"
 
 
 def test_objects_whose_size_dask_does_not_know_are_stored_results():
@@ -349,7 +355,7 @@ def test_workers_that_die_of_the_last_task_of_compute_bring_everything_together(
     def call(pieces):
         return event("workload", gathered=True, kinds="dataframe", result_pieces=pieces)
 
-    task = given_up("repartitiontofewer", finished=0, suspicious=4)
+    task = given_up("repartitiontofewer", finished=0)
     many, one = found(call(40), task), found(call(1), task)
 
     assert many.memory.reason == "brought-together"

@@ -6,15 +6,13 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
-from attrs import evolve
-
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.guard import guarded
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,14 +7,12 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from attrs import field
-
 from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event
 from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.replay.kit import Kit
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 if TYPE_CHECKING:
     from workerdiag.replay.outcome import Replay

@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from attrs import evolve
-
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.log_lines import ParsedLine, parse_line
 from workerdiag.matching.match import search
 from workerdiag.model.diagnosis import RECOGNITION_ROLE
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: Characters of a line that are read.
 _LINE_CHARS = 400

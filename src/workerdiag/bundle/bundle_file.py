@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field
-
 from workerdiag.bundle.bug_report import configuration, versions
 from workerdiag.bundle.evidence_json import UnknownKindError, evidence_converter, piece_from_dict, piece_to_dict
 from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
@@ -32,7 +30,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import as_stream
 from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.json import from_json, to_dict
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 #: Shape of the bundle; one more whenever a reader could notice. Readers of an older number still try.
 SCHEMA = 1

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from attrs import define, evolve, field
-
 from workerdiag.model.evidence import Event, Evidence, LogChunk, LogExcerpt, TasksAtLoss
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
-from workerdiag.values import frozen
+from workerdiag.values import define, evolve, field, frozen
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.
 MAX_TEXT_BYTES = 6 * 2**20

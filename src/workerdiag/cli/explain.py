@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import click
-from attrs import evolve
 
 from workerdiag.cli.commands import (
     EXIT_NOT_OK,
@@ -33,7 +32,7 @@ from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, Place,
 from workerdiag.rendering.wording import pluralize
 from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis

@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Final
 
-from attrs import define, evolve, field
-
 from workerdiag.api.annotate import remembered
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import DEFAULT_RULEBOOK, ExplainArguments, answer, answer_async, explain, read_arguments
@@ -27,7 +25,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.recorder.internals import is_made_asynchronous, open_clients
 from workerdiag.sources.cluster.losses import with_action
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
-from workerdiag.values import frozen
+from workerdiag.values import define, evolve, field, frozen
 
 #: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
 _EVENTS_S: Final = 2.0

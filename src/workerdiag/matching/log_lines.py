@@ -17,14 +17,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from attrs import evolve
-
 from workerdiag.errors import utf8_safe
 from workerdiag.matching.regex import Pattern, pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import MatchRole, Stream
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 _LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])", re.IGNORECASE)

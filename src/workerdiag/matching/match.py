@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from attrs import evolve
-
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.log_lines import guesses, infer_years, without_other_programs
 from workerdiag.matching.messages import MatchObserver
@@ -24,7 +22,7 @@ from workerdiag.model.incident import END_ROLES, ClippedReports
 from workerdiag.model.rules import EXPECTED_REMOVALS, ErrorRule, EventSign, ExceptionSign, Rulebook
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.vocabulary import MatchRole
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: The landmarks that events are (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {

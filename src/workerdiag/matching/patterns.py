@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from attrs import field
-
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.prefilter import LiteralScan
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
@@ -25,7 +23,7 @@ from workerdiag.model.rules import (
     Sign,
 )
 from workerdiag.model.vocabulary import MatchRole, Stream
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: For each sign and log, this many matches are kept from the start, and as many from the end.
 MATCHES_PER_END = 250

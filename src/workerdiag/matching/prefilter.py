@@ -20,10 +20,8 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
-
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 if TYPE_CHECKING:
     import hyperscan

@@ -5,11 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from attrs import field
-
 from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.vocabulary import CheckGrade
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: The grades of work that is expected to fail as it stands.
 ALARMS: frozenset[CheckGrade] = frozenset({"too-many-threads", "will-not-fit", "result-too-big"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import field
 from attrs.validators import ge
 
 from workerdiag.model.evidence import Gap
@@ -14,7 +13,7 @@ from workerdiag.model.memory import PROBABILITY, Cure, MemoryAccount
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.timeline import CodeLine, Timeline
 from workerdiag.model.vocabulary import FactorKind, Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 1

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from attrs import field
 from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -23,7 +22,7 @@ from workerdiag.model.vocabulary import (
     Stream,
     as_stream,
 )
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 
 @frozen

@@ -12,8 +12,6 @@ from functools import cached_property
 from math import inf
 from typing import Final, Generic, TypeVar
 
-from attrs import field
-
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.identity import Identity
@@ -21,7 +19,7 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, ErrorRule
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import MatchRole, Place
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: Roles that report an end.
 END_ROLES: Final[frozenset[MatchRole]] = frozenset(("death", "self-closed", "removal"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from attrs import evolve, field
 from attrs.validators import and_, ge, le
 
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.vocabulary import CureKind, MemoryReason
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 #: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
 KNOWN_COPIES, UNKNOWN_COPIES = 1, 3

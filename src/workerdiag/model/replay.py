@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import field
-
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: Why a recipe lacks a task: it is data that somebody put there, its specification is too large, or there are too
 #: many ancestors.

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import ClassVar, get_args
 
-from attrs import field
 from attrs.validators import ge, matches_re, min_len
 
 from workerdiag.model.normalize import EventValue
@@ -29,7 +28,7 @@ from workerdiag.model.vocabulary import (
     Strength,
     Verdict,
 )
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, TypeVar
 
-from attrs import field
-
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import LOCATION_ROLES, LocationRole
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 _T = TypeVar("_T")
 

@@ -134,45 +134,20 @@ MemoryReason = Literal[_TaskReason, _KeptReason, "runaway"]
 #: ``result-too-big``: the whole result comes together in one place; ``not-known``: no size is known beforehand.
 CheckGrade = Literal["fits", "tight", "too-many-threads", "will-not-fit", "result-too-big", "not-known"]
 _PieceFact = Literal["pieces-above-limit", "pieces-above-spilling", "pieces-of-unknown-size", "cut-into-pieces"]
-_GraphFact = Literal[
-    "frame-in-graph",
-    "large-specification",
-    "data-in-graph",
-    "much-data-in-graph",
-    "copies-of-data-at-once",
-    "large-graph-in-log",
-]
+_GraphFact = Literal["frame-in-graph", "large-specification", "data-in-graph", "large-graph-in-log"]
+_CopiesFact = Literal["much-data-in-graph", "copies-of-data-at-once", "copies-in-opaque-function"]
 _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
-_WholeFact = Literal[
-    "large-result", "gathering-task", "gathers-many-pieces", "joined-pieces", "copies-in-opaque-function"
-]
-_KeyFact = Literal[
-    "frequent-key",
-    "uneven-inputs",
-    "one-of-its-kind",
-    "by-key",
-    "little-to-exchange",
-    "died-before-key",
-    "exchanging-task",
-]
-_KeptFact = Literal[
-    "stored-results",
-    "unmeasured-results",
-    "kept-results",
-    "persisted-results",
-    "kept-object",
-    "memory-left",
-    "idle-memory",
-]
-_TaskFact = Literal[
-    "many-tasks-each", "memory-stays", "rising-with-nothing-to-spill", "work-known", "several-at-once"
-]
+_WholeFact = Literal["large-result", "gathering-task", "gathers-many-pieces", "joined-pieces"]
+_UnevenFact = Literal["frequent-key", "uneven-inputs", "one-of-its-kind"]
+_KeyFact = Literal["by-key", "little-to-exchange", "died-before-key", "exchanging-task"]
+_StoredFact = Literal["stored-results", "unmeasured-results", "kept-results", "persisted-results"]
+_KeptFact = Literal["kept-object", "memory-left", "idle-memory", "memory-stays", "rising-with-nothing-to-spill"]
+_TaskFact = Literal["many-tasks-each", "work-known", "several-at-once"]
 _EndFact = Literal["fewer-threads-sufficed", "bigger-worker-sufficed", "alone", "held-the-same", "asked-together"]
 _AskedFact = Literal["asked-for-too-much", "asked-bit-by-bit", "asked-unfilled", "refused-allocation"]
+_WorkFact = Literal[_PieceFact, _GraphFact, _CopiesFact, _InputFact, _WholeFact, _UnevenFact, _KeyFact]
 #: What a memory account or the workload may show: `scoring.memory_reason` looks for each of them, rules weigh it.
-MemoryFact = Literal[
-    _PieceFact, _GraphFact, _InputFact, _WholeFact, _KeyFact, _KeptFact, _TaskFact, _EndFact, _AskedFact
-]
+MemoryFact = Literal[_WorkFact, _StoredFact, _KeptFact, _TaskFact, _EndFact, _AskedFact]
 #: How much a fact speaks for a reason.
 Strength = Literal["strong", "moderate", "weak", "hint"]
 #: ``worker-memory``: a larger limit. ``threads``: fewer tasks at once. ``piece-size``: chunks or partitions of so

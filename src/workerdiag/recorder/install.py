@@ -6,11 +6,9 @@ import contextlib
 import pkgutil
 from collections.abc import Mapping
 
-from attrs import field
-
 from workerdiag.errors import InstallError
 from workerdiag.model.dask import Client, Method, Scheduler, is_disallowed
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 from workerdiag.wire import PLUGIN_NAME
 
 #: What every process must be able to import; a string, because a function would import this module there.

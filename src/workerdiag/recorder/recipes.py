@@ -15,8 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import field
-
 from workerdiag.deadline import monotonic_s, start_thread
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
@@ -24,7 +22,7 @@ from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.replay import RecipeGap, RecipeGapReason
 from workerdiag.recorder import internals
 from workerdiag.recorder.large_objects import estimated_bytes
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 from workerdiag.wire.messages import encode_message
 from workerdiag.wire.recorded_death import RecipeAnswer, RecipeDeath
 

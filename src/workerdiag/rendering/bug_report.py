@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
-from attrs import field
-
 from workerdiag.model.diagnosis import Findings
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.markdown import escape, render_markdown
 from workerdiag.rendering.wording import clip, format_percent, map_texts, one_line, printable
 from workerdiag.units import format_bytes, format_time
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: GitHub takes 65,536 characters of an issue.
 MAX_CHARS = 60_000

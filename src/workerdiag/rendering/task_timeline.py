@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import evolve
 from markupsafe import Markup
 
 from workerdiag.model.diagnosis import Death, Findings
@@ -22,7 +21,7 @@ from workerdiag.rendering.wording import (
     shorten_bytes,
 )
 from workerdiag.units import format_time
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: Dead workers of one drawing, at most, and threads of one worker.
 MAX_WORKERS, MAX_THREADS = 6, 8

@@ -15,13 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from attrs import evolve
-
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.rules import Cause, LogSign, Rulebook
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: Entry points of this group name a pack: a package with rules, the path of a folder, or a callable for one.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"

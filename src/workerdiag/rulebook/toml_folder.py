@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import evolve, field
 from attrs.validators import matches_re, min_len
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
@@ -30,7 +29,7 @@ from workerdiag.model.rules import (
     Sign,
 )
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 if TYPE_CHECKING:
     from cattrs import Converter

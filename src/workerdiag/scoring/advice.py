@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from attrs import field
-
 from workerdiag.model.dask import LOST_ACTOR
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
@@ -24,7 +22,7 @@ from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, ST
 from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.units import format_bytes, format_limit, parse_bytes, round_up_limit
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: The cluster classes of dask-jobqueue (0.9.0), which share their options.
 _JOBQUEUE_CLASSES = frozenset(

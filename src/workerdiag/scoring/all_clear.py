@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
-from attrs import define, field
-
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident, grouped
@@ -24,7 +22,7 @@ from workerdiag.model.rules import (
 )
 from workerdiag.model.vocabulary import LEAVE_ROLES, LOG_PLACES, GapReason, MatchRole, Place, Stream
 from workerdiag.scoring.failures import SILENT_ROLES, is_callers_own, unknown_error
-from workerdiag.values import frozen
+from workerdiag.values import define, field, frozen
 
 #: Places that cover all workers of a cluster. A log covers only what is known in it.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from attrs import evolve
-
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, Match
 from workerdiag.model.identity import Identity
@@ -17,7 +15,7 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.findings import assigned_tasks, death_of_end, fingerprint, ranked_cause
 from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, distribution
 from workerdiag.scoring.relevance import Relevance
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 _MARKS_OF_AN_END: frozenset[MatchRole] = frozenset(
     ("death", "self-closed", "removal", "restart", "blame", "trouble", "disconnect", "exit-report")

@@ -40,8 +40,6 @@ _MADE_PER_S = 2**31
 _FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
 #: Warnings of one worker of memory that cannot be spilled that make a rise: how many, in what time, by what share.
 _WARNINGS, _RISE_S, _RISE_SHARE = 3, 60.0, 0.2
-#: At most this share of the tasks on workers that died were other ones that happened to be there.
-_BY_CHANCE = 0.5
 _BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
 _LAST_OF_COMPUTE = ("finalize", "hlgfinalizecompute", "repartitiontofewer")
 _SHUFFLES = ("-transfer", "shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
@@ -270,10 +268,7 @@ class MemoryFacts:
     def _one_of_its_kind(self) -> str | None:
         """Others were on workers that died by chance alone; where each fills up, its neighbours are there too."""
         killed, work = self._work.killed, self._work
-        if killed is None or not killed.key or killed.finished < MANY:
-            return None
-        is_only_one = 1 < killed.suspicious <= (1 + _BY_CHANCE) * self._deaths
-        if not is_only_one and not (work.killed_deaths > 2 and work.sibling_deaths < 2):
+        if killed is None or killed.finished < MANY or work.killed_deaths < 3 or work.sibling_deaths > 1:
             return None
         others = f"and hardly another of its kind, of which {killed.finished:,} finished"
         return f"each time {killed.which} was on the worker that died, {others}"

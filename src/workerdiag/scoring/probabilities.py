@@ -12,14 +12,12 @@ from functools import cached_property
 from itertools import islice
 from math import exp, log
 
-from attrs import field
-
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import grouped
 from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, AbsentSign, Cause, ExitSign, Rulebook, Sign, TogetherSign
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 
 #: The best odds of all causes together against unknown: some doubt always remains.
 MAX_ODDS = 180.0

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import evolve
-
 from workerdiag.model.diagnosis import Churn, Match
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.incident import Incident
@@ -19,7 +17,7 @@ from workerdiag.model.rules import ErrorRule, Rulebook
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_unclaimed, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
 from workerdiag.scoring.present import churn_of
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: Errors of a caller that waited in vain, or no longer wants to wait.
 _WAITS = ("TimeoutError", "KeyboardInterrupt")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from attrs import evolve, field
-
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import ClippedReports, Incident
@@ -17,7 +15,7 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
 from workerdiag.scoring.failures import caught_failure, failed_tasks, is_callers_own, task_failure
 from workerdiag.scoring.question import is_about_now, lost_scheduler
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000

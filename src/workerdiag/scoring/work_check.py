@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attrs import evolve
-
 from workerdiag.model.check import ALARMS, Check
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, ReasonChance, Step
@@ -16,7 +14,7 @@ from workerdiag.scoring.cures import suggested_cures
 from workerdiag.scoring.memory_account import END_SHARE, Workload, memory_account
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: A group of rows is held as it came and as one, beside the copies of a function of one's own.
 _GROUP_COPIES = 2 + UNKNOWN_COPIES

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from attrs import evolve
-
 from workerdiag.errors import describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD, LOST_ACTOR
@@ -19,7 +17,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
 from workerdiag.sources import tracebacks
 from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 MAX_EXCEPTIONS = 30
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.

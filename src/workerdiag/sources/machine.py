@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from attrs import evolve
-
 from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
 from workerdiag.guard import guarded
@@ -24,7 +22,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.runner import take_in_time
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: A worker is missed at most this many seconds after its machine ended: ``distributed.scheduler.worker-ttl``
 #: is 5 minutes (distributed/distributed.yaml, 2026.8.0), and closing may take a while.

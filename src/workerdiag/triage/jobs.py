@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from attrs import define, field
-
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Method
 from workerdiag.model.signals import signal_name
-from workerdiag.values import frozen
+from workerdiag.values import define, field, frozen
 
 if TYPE_CHECKING:
     from distributed import Client

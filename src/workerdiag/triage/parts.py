@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, assert_never
 
-from attrs import define, field
-
 from workerdiag.errors import UnreadableInputError, describe_error, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
@@ -33,7 +31,7 @@ from workerdiag.sources.logs.file_kinds import (
 from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, is_companion, naming_packages, url_without_secrets
 from workerdiag.sources.machine import to_timestamp
 from workerdiag.triage.tables import InputRow
-from workerdiag.values import frozen
+from workerdiag.values import define, field, frozen
 
 MIB: Final = 2**20
 #: Bytes that one task reads, if the file can be cut.

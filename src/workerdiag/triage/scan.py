@@ -14,8 +14,6 @@ from itertools import chain
 from math import inf
 from typing import Final
 
-from attrs import evolve, field
-
 from workerdiag.api.explain import DEFAULT_RULEBOOK
 from workerdiag.deadline import NO_DEADLINE
 from workerdiag.guard import guarded
@@ -39,7 +37,7 @@ from workerdiag.triage.outcome import (
 )
 from workerdiag.triage.parts import ALIGNMENT, MIB, NotALogError, Part, PartText, failure_in, reason_of
 from workerdiag.triage.tables import InputStatus
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 _MAX_ADDRESSES = 1000
 

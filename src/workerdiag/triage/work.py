@@ -18,8 +18,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from attrs import define, evolve, field
-
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.guard import guarded
@@ -47,7 +45,7 @@ from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, moved, outermost_of, scan_part
 from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, check_form
 from workerdiag.units import parse_bytes
-from workerdiag.values import frozen
+from workerdiag.values import define, evolve, field, frozen
 
 if TYPE_CHECKING:
     from distributed import Client

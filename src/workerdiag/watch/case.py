@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from attrs import evolve, field
 from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
@@ -26,7 +25,7 @@ from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
 from workerdiag.settings import seconds, setting
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 
 def _configured_folder() -> Path | None:

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from attrs import define, evolve, field
-
 from workerdiag.deadline import SettleWindow, in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.guard import guarded
@@ -24,7 +22,7 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import pluralize
-from workerdiag.values import frozen
+from workerdiag.values import define, evolve, field, frozen
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.events import Cursor, FeedBatch
 from workerdiag.watch.feed.scheduler_feed import SchedulerFeed

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar, cast, get_args
 
-from attrs import field
 from attrs.validators import ge, gt
 
 from workerdiag.errors import StateFileError, describe_error
@@ -25,7 +24,7 @@ from workerdiag.guard import guarded
 from workerdiag.incidents import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.feed.events import Cursor
 from workerdiag.watch.sinks.base import Delivery

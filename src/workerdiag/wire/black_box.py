@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import evolve, field
-
 from workerdiag.model.timeline import CodeLine, MemoryCensus
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 Stage = Literal["running", "closing", "closed"]
 #: Regions of the file (`workerdiag.recorder.box.layout`).

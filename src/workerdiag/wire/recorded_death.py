@@ -7,13 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
 
-from attrs import evolve, field
-
 from workerdiag.model.identity import Identity, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.replay import RecipeGap
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 from workerdiag.wire.black_box import MissingPart
 from workerdiag.wire.messages import (
     DeathIdentity,

@@ -19,8 +19,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from attrs import evolve
-
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.jobs import (
     GRID_ENGINE,
@@ -35,7 +33,7 @@ from workerdiag.sources.batch.jobs import (
     percent_used,
 )
 from workerdiag.sources.batch.source import BatchSource, split_blocks
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: Known to every sacct since 2.6.
 _FIELDS = (

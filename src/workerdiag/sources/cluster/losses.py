@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from workerdiag.model.dask import Reply
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.sources.cluster.scheduler_functions import SHORT_LIFE_S
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 
 @frozen(kw_only=True)

@@ -13,15 +13,13 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from datetime import UTC, datetime
 from math import inf
 
-from attrs import evolve, field
-
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.host.remote_call import Answer
 from workerdiag.sources.host.respondents import Respondent, Subject
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 _Fields = dict[str, EventValue]
 

@@ -15,8 +15,6 @@ from functools import partial
 from ipaddress import ip_address
 from itertools import islice
 
-from attrs import evolve
-
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply
@@ -30,7 +28,7 @@ from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.remote_call import Answer, probe_elsewhere, probe_here
 from workerdiag.sources.internals import is_scheduler_here, nannies_here
 from workerdiag.sources.machine import scheduler_ahead_s
-from workerdiag.values import frozen
+from workerdiag.values import evolve, frozen
 
 #: What is asked about the dead and about the living: probes (``sources/host/probes``), by name.
 DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")

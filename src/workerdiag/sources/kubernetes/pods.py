@@ -18,8 +18,6 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-from attrs import evolve, field
-
 from workerdiag.model.identity import Identity, is_ip_address
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes.api import (
@@ -32,7 +30,7 @@ from workerdiag.sources.kubernetes.api import (
 )
 from workerdiag.sources.machine import scheduler_ahead_s
 from workerdiag.units import parse_timestamp
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)$")
 _CONTAINER_PATH = re.compile(r"spec\.containers\{([\w.-]+)\}")

@@ -14,13 +14,11 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any, Literal
 
-from attrs import evolve, field
-
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
 from workerdiag.sources.tracebacks import place_of
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 CollectionKind = Literal["array", "dataframe", "bag", "delayed"]
 #: How the module of a collection's class begins. A foreign class with a ``dask`` attribute is none of them.

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from math import sqrt
 from typing import Literal
 
-from attrs import evolve, field
 from attrs.validators import and_, ge, le
 
 from workerdiag.rendering.html import render_page
@@ -24,7 +23,7 @@ from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import one_line, pluralize, printable_object
 from workerdiag.triage.tables import InputStatus
 from workerdiag.units import format_duration, format_time
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 
 #: Version of the JSON format; it grows with each change that a reader could notice.
 FLEET_SCHEMA = 1

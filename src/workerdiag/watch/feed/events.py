@@ -8,8 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from attrs import evolve, field
-
 from workerdiag.deadline import Deadline
 from workerdiag.incidents import WatchedDeath, evidence_about
 from workerdiag.model.dask import Client, Method, Reply, is_disallowed
@@ -23,7 +21,7 @@ from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder.recorded_deaths import is_recording
-from workerdiag.values import frozen
+from workerdiag.values import evolve, field, frozen
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.wire import DEATH_TOPIC

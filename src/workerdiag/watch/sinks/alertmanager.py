@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 
-from attrs import field
-
 from workerdiag.incidents import BLIND_KEY
 from workerdiag.rendering.wording import clip
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.notices import clean, is_web_address
 from workerdiag.watch.sinks.base import TIMEOUT_S, Delivery, name_field, post, sink_name, url_given

@@ -8,11 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from attrs import field
-
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.values import frozen
+from workerdiag.values import field, frozen
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     TIMEOUT_S,

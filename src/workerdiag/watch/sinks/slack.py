@@ -9,9 +9,7 @@ import html
 import json
 from collections.abc import Mapping
 
-from attrs import define, field
-
-from workerdiag.values import frozen
+from workerdiag.values import define, field, frozen
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.notices import is_web_address
 from workerdiag.watch.sinks.base import (
