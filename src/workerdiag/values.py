@@ -42,17 +42,11 @@ else:
         return compared(self) == compared(other)
 
     def _hash(self: Any) -> int:
-        return hash(_hashed(self.__class__)(self))
+        return hash(_compared(self.__class__, "hash")(self))
 
     @cache
-    def _compared(cls: type) -> Callable[[object], object]:
-        return _values_of([each.name for each in attrs.fields(cls) if each.eq])
-
-    @cache
-    def _hashed(cls: type) -> Callable[[object], object]:
-        return _values_of(
-            [each.name for each in attrs.fields(cls) if (each.eq if each.hash is None else each.hash)]
-        )
-
-    def _values_of(names: list[str]) -> Callable[[object], object]:
+    def _compared(cls: type, by: str = "eq") -> Callable[[object], object]:
+        """What takes the values from an object that count; of a field without a word on its hash, by equality."""
+        counts = ((each.name, getattr(each, by), each.eq) for each in attrs.fields(cls))
+        names = [name for name, own, eq in counts if (eq if own is None else own)]
         return attrgetter(*names) if names else lambda _: ()

@@ -76,10 +76,7 @@ class Candidate:
 
 
 def find_candidates(
-    window: LogWindow,
-    begin: int,
-    hits: LiteralHits,
-    texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]],
+    window: LogWindow, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
 ) -> Iterator[Candidate]:
     """Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
 

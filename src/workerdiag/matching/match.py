@@ -199,13 +199,7 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
     """What the caught exception can come of: the rule for it, else for a linked one; a bad pattern fits nothing."""
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
-    return next((rule for facts in caught for rule in book.errors if _may_be(rule, facts)), None)
-
-
-def _may_be(rule: ErrorRule, facts: ExceptionFacts) -> bool:
-    with contextlib.suppress(BadPatternError):
-        return _is_for(rule, facts)
-    return False
+    return next((rule for facts in caught for rule in book.errors if _is_for(rule, facts)), None)
 
 
 def _is_for(rule: ErrorRule | ExceptionSign, facts: ExceptionFacts) -> bool:
@@ -217,8 +211,10 @@ def _is_for(rule: ErrorRule | ExceptionSign, facts: ExceptionFacts) -> bool:
 
 def _is_said(wanted: str, text: str) -> bool:
     guessed = tuple(guesses(text))
-    starts = (found.span()[0] for found in pattern(wanted).finditer(text))
-    return any(not any(low <= start < high for low, high in guessed) for start in starts)
+    with contextlib.suppress(BadPatternError):
+        starts = (found.span()[0] for found in pattern(wanted).finditer(text))
+        return any(not any(low <= start < high for low, high in guessed) for start in starts)
+    return False
 
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:

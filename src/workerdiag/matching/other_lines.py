@@ -147,8 +147,7 @@ _ILL = re.compile(
     re.IGNORECASE,
 )
 _FAILED = re.compile(
-    rf"{_ILL.pattern}|\b(?:denied|unauthori[sz]ed|forbidden|no such|not found|no route|cannot)\b",
-    re.IGNORECASE,
+    rf"{_ILL.pattern}|\b(?:denied|unauthori[sz]ed|forbidden|no such|not found|no route|cannot)\b", re.IGNORECASE
 )
 #: ... and Python exceptions, wherever they are quoted.
 _JUDGED = re.compile(rf"{_ORDINARY.pattern}|[^\n]*[a-z]Error\b")

@@ -12,16 +12,7 @@ from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.prefilter import LiteralScan
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.model.incident import END_ROLES
-from workerdiag.model.rules import (
-    Cause,
-    EventSign,
-    ExceptionSign,
-    ExitSign,
-    Landmark,
-    LandmarkSign,
-    Rulebook,
-    Sign,
-)
+from workerdiag.model.rules import Cause, EventSign, ExceptionSign, ExitSign, Landmark, LandmarkSign, Rulebook, Sign
 from workerdiag.model.vocabulary import MatchRole, Stream
 from workerdiag.values import field, frozen
 

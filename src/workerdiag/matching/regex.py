@@ -102,23 +102,18 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         self._made_in = -1
-        self._names: tuple[tuple[str, int], ...] = ()
 
     def compile(self) -> Pattern:
         """Compile it, unless it is; returns it. Raises `BadPatternError` if RE2 does not accept it."""
-        if self._made_in != Generation.now:
-            self._compile()
-        return self
-
-    def _compile(self) -> None:
-        is_first = self._made_in < 0
+        if self._made_in == Generation.now:
+            return self
         # google-re2 converts offsets of str one by one; most log text is ASCII and needs no conversion
         self._ascii: Any = _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
         self._unicode: Any = None
-        if is_first:
-            groups = (self._ascii or self._any()).groupindex.items()
-            self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
+        groups = (self._ascii or self._any()).groupindex.items()
+        self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
         self._made_in = Generation.now
+        return self
 
     def search(self, text: str) -> RegexMatch | None:
         """Return the first match in *text*, or None."""

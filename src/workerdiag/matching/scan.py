@@ -183,10 +183,7 @@ class Matcher:
         self.left_out = self.table.left_out
 
     def matches(
-        self,
-        chunks: Iterable[LogChunk],
-        observer: MatchObserver | None = None,
-        work: SearchWork | None = None,
+        self, chunks: Iterable[LogChunk], observer: MatchObserver | None = None, work: SearchWork | None = None
     ) -> Iterator[Match]:
         """Yield all matches in the chunks of one log, in the order of the text. There may be gaps between chunks.
 

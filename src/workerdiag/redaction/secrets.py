@@ -253,11 +253,7 @@ INNER_HINTS = (
     InnerHint(r"\.atlasv1\.", _ALNUM, 14, 14, re.compile(r"\.atlasv1\.[\w-]{20,}")),
     InnerHint(r"\.[\w-]{6}\.[\w-]{27}", _ALNUM + "_-", 24, 28, re.compile(r"\.[\w-]{6}\.[\w-]{27,40}")),
     InnerHint(
-        r"\$(?:2[aby]|argon2id?|[156y])\$",
-        "",
-        0,
-        0,
-        re.compile(r"\$(?:2[aby]|argon2id?|[156y])\$[\w./$=,+-]{20,}"),
+        r"\$(?:2[aby]|argon2id?|[156y])\$", "", 0, 0, re.compile(r"\$(?:2[aby]|argon2id?|[156y])\$[\w./$=,+-]{20,}")
     ),
 )
 

@@ -90,8 +90,7 @@ def quiet_lines(folder: Path | None = None) -> tuple[str, ...]:
 def _shipped_rulebook() -> Rulebook:
     compiled = files("workerdiag").joinpath("knowledge.pickle")
     if compiled.is_file():
-        book: Rulebook = pickle.loads(compiled.read_bytes())  # noqa: S301  ours, as this code is
-        return book
+        return cast("Rulebook", pickle.loads(compiled.read_bytes()))  # noqa: S301  ours, as this code is
     from workerdiag.rulebook.toml_folder import read_folder  # imports cattrs
 
     return read_folder(shipped_folder())

@@ -31,10 +31,7 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
         "Keep the data out of the graph: load them in the tasks, or scatter them once",
         "The data must be where workers can read them.",
     ),
-    "do-not-collect": (
-        "Do not bring everything together: write the result out in parts, or reduce it first",
-        "",
-    ),
+    "do-not-collect": ("Do not bring everything together: write the result out in parts, or reduce it first", ""),
     "spread-key": ("Spread the one large piece over several tasks", "A second step."),
     "keep-less": ("Keep fewer results on the workers", ""),
     "fix-leak": ("Mend what grows from task to task", ""),

@@ -32,10 +32,8 @@ END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Inputs of this number are brought together; fewer belong to one operation.
 MANY = 8
 #: Modules of types that Dask measures; and what it counts for an object of another, in bytes, at most.
-_MEASURED, _EMPTY_OBJECT_BYTES = (
-    ("numpy.", "pandas.", "pyarrow.", "scipy.", "xarray.", "cupy.", "cudf.", "dask."),
-    1024,
-)
+_MEASURED = ("numpy.", "pandas.", "pyarrow.", "scipy.", "xarray.", "cupy.", "cudf.", "dask.")
+_EMPTY_BYTES = 1024
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
@@ -264,7 +262,8 @@ class Workload:
     @property
     def unmeasured(self) -> TaskNeeds | None:
         """Kept results of classes whose size Dask does not know (dask/sizeof.py): it counts the empty objects."""
-        return next((each for each in self.needs if each.kept >= MANY and _is_unmeasured(each)), None)
+        empty = (each for each in self.needs if each.kept >= MANY and each.kept_bytes < _EMPTY_BYTES * each.kept)
+        return next((each for each in empty if "." in each.types and not each.types.startswith(_MEASURED)), None)
 
     @property
     def paused(self) -> tuple[WorkerMemory, ...]:
@@ -287,21 +286,12 @@ class Workload:
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
 
 
-def _is_unmeasured(needs: TaskNeeds) -> bool:
-    types = [each for each in needs.types.split(", ") if each]
-    are_foreign = all("." in each and not each.startswith(_MEASURED) for each in types)
-    return bool(types) and are_foreign and needs.kept_bytes < _EMPTY_OBJECT_BYTES * needs.kept
-
-
 def with_deaths_of_siblings(work: Workload, lost: Sequence[Death]) -> Workload:
     """The work with on how many of the *lost* workers the task was that they died of, and others of its kind."""
-    killed = work.killed
-    if killed is None or not killed.key:
-        return work
-    counts = Counter(key for each in lost for key in set(each.assigned))
-    kind = kind_of_task(killed.key)
-    siblings = (count for key, count in counts.items() if key != killed.key and kind_of_task(key) == kind)
-    return evolve(work, killed_deaths=counts[killed.key], sibling_deaths=max(siblings, default=0))
+    killed = work.killed.key if work.killed else ""
+    counts, kind = Counter(key for each in lost for key in set(each.assigned)), kind_of_task(killed)
+    siblings = (count for key, count in counts.items() if key != killed and kind_of_task(key) == kind)
+    return evolve(work, killed_deaths=counts[killed], sibling_deaths=max(siblings, default=0))
 
 
 def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) -> Workload:

@@ -270,8 +270,8 @@ class MemoryFacts:
         killed, work = self._work.killed, self._work
         if killed is None or killed.finished < MANY or work.killed_deaths < 3 or work.sibling_deaths > 1:
             return None
-        others = f"and hardly another of its kind, of which {killed.finished:,} finished"
-        return f"each time {killed.which} was on the worker that died, {others}"
+        which, others = killed.which, f"hardly another of its kind, of which {killed.finished:,} finished"
+        return f"each time {which} was on the worker that died, and {others}"
 
     def _frequent_key(self) -> str | None:
         share = max((each.key_share or 0.0 for each in self._keyed), default=0.0)
@@ -342,8 +342,9 @@ class MemoryFacts:
         kept = self._work.unmeasured
         if kept is None or not self._work.paused:
             return None
-        types = kept.types.rpartition(".")[2]
-        return f"{kept.kept:,} results of the class {types} are kept, and Dask does not know how large they are"
+        return (
+            f"{kept.kept:,} results of the class {kept.types} are kept, and Dask does not know how large they are"
+        )
 
     def _kept_results(self) -> str | None:
         kept = sum(each.kept_bytes for each in self._work.needs if not each.key)

@@ -23,14 +23,7 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
-from workerdiag.scoring.advice import (
-    MEMORY_BUDGET,
-    captured_limit,
-    captured_rss,
-    exceeded_bytes,
-    reading_of,
-    share,
-)
+from workerdiag.scoring.advice import MEMORY_BUDGET, captured_limit, captured_rss, exceeded_bytes, reading_of, share
 from workerdiag.scoring.findings import tasks_at_loss
 
 #: Processes whose last minutes findings have at most, and samples for each.

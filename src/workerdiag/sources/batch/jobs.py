@@ -166,9 +166,7 @@ PBS = BatchSystem(
     number_pattern=re.compile(r"(?:Moab\.)?\d{1,12}(?:\[\d{0,9}\])?(?:\.[A-Za-z0-9](?:[\w.-]{0,80}))?"),
 )
 LSF = BatchSystem(
-    clusters=("LSFCluster",),
-    variables=("LSB_JOBID",),
-    number_pattern=re.compile(r"\d{1,12}(?:\[\d{1,9}\])?"),
+    clusters=("LSFCluster",), variables=("LSB_JOBID",), number_pattern=re.compile(r"\d{1,12}(?:\[\d{1,9}\])?")
 )
 GRID_ENGINE = BatchSystem(
     clusters=("SGECluster",),
@@ -182,9 +180,7 @@ HTCONDOR = BatchSystem(
     number_pattern=re.compile(r"\d{1,12}(?:\.\d{1,9})?"),
 )
 OAR = BatchSystem(
-    clusters=("OARCluster",),
-    variables=("OAR_JOB_ID", "OAR_JOBID"),
-    number_pattern=re.compile(r"\d{1,12}"),
+    clusters=("OARCluster",), variables=("OAR_JOB_ID", "OAR_JOBID"), number_pattern=re.compile(r"\d{1,12}")
 )
 SYSTEMS: tuple[BatchSystem, ...] = (SLURM, PBS, LSF, GRID_ENGINE, HTCONDOR, OAR)
 

@@ -314,11 +314,6 @@ def _joined_pieces(node: Any, names: set[str], most: int) -> int:
     return most // pieces if is_fewer else 0
 
 
-def result_pieces(kind: str, value: Any) -> int:
-    """The chunks or partitions of a collection."""
-    return prod(value.numblocks) if kind == "array" else int(value.npartitions) if kind == "dataframe" else 0
-
-
 class ResultBytes(NamedTuple):
     """Bytes of the whole result of a collection."""
 

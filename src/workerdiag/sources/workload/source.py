@@ -32,7 +32,6 @@ from workerdiag.sources.workload.pieces import (
     persisted_bytes,
     plain_name,
     result_bytes,
-    result_pieces,
     widest_task,
 )
 from workerdiag.values import frozen
@@ -91,7 +90,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         with guarded("reading the size of a result"):
             results += [size for size in [result_bytes(kind, value)] if size is not None]
         with guarded("counting the pieces of a result"):
-            pieces += result_pieces(kind, value)
+            pieces += int(value.npartitions) if kind in ("array", "dataframe") else 0
         with guarded("looking for tasks with many inputs"):
             if kind in ("delayed", "bag"):  # whose results have no known size
                 widest = max(widest, widest_task(value.dask), key=lambda each: each[1])
