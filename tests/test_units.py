@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dask.utils
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workerdiag.units import (
@@ -41,6 +41,7 @@ def test_bytes_are_written_as_people_write_them(count, text):
 
 
 @given(st.integers(0, 2**49))
+@example(1152)  # 1.12 KiB, rounded half to even
 def test_a_written_size_can_be_read_back(count):
     """Reading a written size gives it back within half a percent."""
     assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.0051, abs=1)

@@ -23,7 +23,7 @@ def parse_bytes(text: str) -> int | None:
     """``416.95 MiB``, ``8G`` or ``123`` in bytes; None if it is not a size."""
     found = _SIZE.fullmatch(text[:40]) if text else None
     unit = _BYTES.get(found[2].lower()) if found else None
-    return int(float(found[1]) * unit) if found and unit else None
+    return round(float(found[1]) * unit) if found and unit else None
 
 
 def bytes_of(size: str | int) -> int:

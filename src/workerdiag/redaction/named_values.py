@@ -245,7 +245,7 @@ _ENDS = {
     "<": re.compile(r"</|<br"),
     ")": re.compile(r"[)\]}]{1,8}(?:[\s,;:.\"'\\]|$)"),
     "'": re.compile(r"[\"'`]{1,3}(?:[\s,;:.)\]}>&\\]|$)"),
-    "\\": re.compile(rf"\\{{1,16}}(?:[\"']|[rn](?:\\|[\"'\s]|$|{_ELEMENT_PAIR}))"),
+    "\\": re.compile(rf"\\{{1,16}}(?:[\"']|[rn](?:\\|[\"'\s{{]|$|{_ELEMENT_PAIR}))"),
 }
 _ENDS |= {"]": _ENDS[")"], "}": _ENDS[")"], '"': _ENDS["'"], "`": _ENDS["'"]}
 _SCHEME = re.compile(
