@@ -157,7 +157,7 @@ def test_a_task_that_no_worker_may_run_is_told_with_its_restriction(client):
 
 def test_a_memory_kill_is_told_with_its_size(client):
     """The nanny's own kill leaves how much memory there was, for the worker that had it."""
-    future = client.submit(lambda: len(bytearray(b"1") * (1_100 * 2**20)) and time.sleep(20), pure=False)
+    future = client.submit(lambda: (bytearray(b"1") * (1_100 * 2**20), time.sleep(20)), pure=False)
     for _ in range(200):
         if client.get_events("worker-restart-memory"):
             break
