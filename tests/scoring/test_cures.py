@@ -345,6 +345,8 @@ def test_objects_whose_size_dask_does_not_know_are_stored_results():
 
     assert diagnosis.memory.reason == "results-stored"
     assert found(call, floats, *workers).memory.reason == "leak"
+    moments = evolve(needs, fields={**needs.fields, "types": "datetime.datetime"})
+    assert found(call, moments, *workers).memory.reason == "leak"
     enough = next(each.value for each in diagnosis.cures if each.kind == "worker-memory")
     assert 1000 * MIB < enough < 2200 * MIB
 
@@ -357,10 +359,12 @@ def test_workers_that_die_of_the_last_task_of_compute_bring_everything_together(
 
     task = given_up("repartitiontofewer", finished=0)
     many, one = found(call(40), task), found(call(1), task)
+    small = evolve(call(40), fields={**call(40).fields, "result_bytes": 20 * MIB})
 
     assert many.memory.reason == "brought-together"
     assert many.cures[0].kind == "do-not-collect"
     assert one.memory.reason != "brought-together"
+    assert found(small, task).memory.reason != "brought-together"
 
 
 def test_results_that_fill_a_paused_worker_are_stored_results():

@@ -16,7 +16,7 @@ from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.memory_account import END_SHARE, TaskNeeds, Workload
+from workerdiag.scoring.memory_account import END_SHARE, Workload
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
@@ -511,24 +511,17 @@ def _memory_for_inputs(case: _Treatment) -> Cure | None:
 
 
 def _memory_for_results(case: _Treatment) -> Cure | None:
-    stored = case.account.stored.bytes
-    if kept := case.work.unmeasured:
-        return _memory_for_unmeasured(case, kept)
-    value = round_up_limit((stored + case.floor) / SPILL_SHARE) if stored else 0
+    stored = case.account.stored.bytes or 0
+    total = f"{format_bytes(stored)} stored"
+    if (kept := case.work.unmeasured) and case.work.paused:  # all of them, by what those that are there hold
+        held = sum(each.memory_bytes - case.floor for each in case.work.paused)
+        each, count = held // kept.kept, ceil(kept.expected / case.work.worker_count)
+        if count * each > stored:
+            stored, total = count * each, f"{count} x {format_bytes(each)}"
+    value = round_up_limit((stored + case.floor) / SPILL_SHARE)
     if not stored or value <= case.limit:
         return None
-    total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
-    return case.cluster_option("worker-memory", value, f"{total}, at most {SPILL_SHARE:.0%} of the limit", 0.6)
-
-
-def _memory_for_unmeasured(case: _Treatment, kept: TaskNeeds) -> Cure | None:
-    """Room for all of them, by what the paused workers hold for those that are there."""
-    held = sum(each.memory_bytes - case.floor for each in case.work.paused)
-    each, share = held // kept.kept, ceil(kept.expected / case.work.worker_count)
-    value = round_up_limit((share * each + case.floor) / SPILL_SHARE)
-    if value <= case.limit:
-        return None
-    why = f"{share} x {format_bytes(each)} + {format_bytes(case.floor)}, at most {SPILL_SHARE:.0%} of the limit"
+    why = f"{total} + {format_bytes(case.floor)}, at most {SPILL_SHARE:.0%} of the limit"
     return case.cluster_option("worker-memory", value, why, 0.6)
 
 
@@ -540,8 +533,9 @@ def _data_in_tasks(case: _Treatment) -> Cure:
         change += f"; if it is a long list, scatter np.asarray({name})"
     if read:
         change = f"{name} = {read}   # read by the tasks, not made here"
-    if case.work.call.get("embedded_type") == "DataFrame" and not case.work.call.get("embedded_partitioned"):
-        change = f"# give the function the path of {name} instead, and read it there: each task sends a copy"
+    call = case.work.call
+    if call.get("kinds") == "dataframe" and call.get("embedded_type") and not call.get("embedded_partitioned"):
+        change = f"# give the function the path of {name} instead, and read it there: each task brings a copy now"
     return case.cure("data-in-tasks", change, case.reason.why, _CODE_HELPS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
@@ -32,7 +33,7 @@ END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Inputs of this number are brought together; fewer belong to one operation.
 MANY = 8
 #: Modules of types that Dask measures; and what it counts for an object of another, in bytes, at most.
-_MEASURED = ("numpy.", "pandas.", "pyarrow.", "scipy.", "xarray.", "cupy.", "cudf.", "dask.")
+_MEASURED = {"", "numpy", "pandas", "pyarrow", "scipy", "xarray", "cupy", "cudf", "dask", *sys.stdlib_module_names}
 _EMPTY_BYTES = 1024
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
@@ -263,7 +264,7 @@ class Workload:
     def unmeasured(self) -> TaskNeeds | None:
         """Kept results of classes whose size Dask does not know (dask/sizeof.py): it counts the empty objects."""
         empty = (each for each in self.needs if each.kept >= MANY and each.kept_bytes < _EMPTY_BYTES * each.kept)
-        return next((each for each in empty if "." in each.types and not each.types.startswith(_MEASURED)), None)
+        return next((each for each in empty if _MEASURED.isdisjoint(map(_module_of, each.types.split(", ")))), None)
 
     @property
     def paused(self) -> tuple[WorkerMemory, ...]:
@@ -284,6 +285,10 @@ class Workload:
         held = sorted(self.held_bytes)[-3:]
         is_same = len(held) == 3 and held[-1] - held[0] <= 0.01 * held[-1]
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
+
+
+def _module_of(typename: str) -> str:
+    return typename.rpartition(".")[0].partition(".")[0]
 
 
 def with_deaths_of_siblings(work: Workload, lost: Sequence[Death]) -> Workload:

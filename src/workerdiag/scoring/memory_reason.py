@@ -256,10 +256,12 @@ class MemoryFacts:
         return f"workers died of {self._killed_kind}, which brings parts together" if is_one else None
 
     def _gathers_many_pieces(self) -> str | None:
-        """The last task of ``compute()`` takes every piece, however large they are."""
+        """The last task of ``compute()`` takes every piece; unless it is known that they are small."""
         pieces = self._work.number("result_pieces") or 0
         is_last = self._killed_kind.startswith(_LAST_OF_COMPUTE)
-        if not is_last or pieces < MANY or self._work.call.get("gathered") != "True":
+        known = self._work.number("result_bytes") or (self._work.killed.inputs_bytes if self._work.killed else 0)
+        is_small = 0 < self._share(known) < SPILL_SHARE / 2
+        if not is_last or is_small or pieces < MANY or self._work.call.get("gathered") != "True":
             return None
         return f"workers died of {self._killed_kind}, to which compute() brings all {pieces:,} pieces"
 
@@ -270,8 +272,8 @@ class MemoryFacts:
         killed, work = self._work.killed, self._work
         if killed is None or killed.finished < MANY or work.killed_deaths < 3 or work.sibling_deaths > 1:
             return None
-        which, others = killed.which, f"hardly another of its kind, of which {killed.finished:,} finished"
-        return f"each time {which} was on the worker that died, and {others}"
+        others = f"any other of its kind, of which {killed.finished:,} finished, on one of them at most"
+        return f"{killed.which} was on {work.killed_deaths} workers that died, and {others}"
 
     def _frequent_key(self) -> str | None:
         share = max((each.key_share or 0.0 for each in self._keyed), default=0.0)

@@ -648,8 +648,7 @@ def _need_of_kind(name: str, prefix: TaskPrefix) -> dict[str, object]:
         "kept": kept,
         "kept_bytes": made_bytes * kept // max(finished, kept, 1),
         "types": ", ".join(sorted(types))[:200],
-        "expected": kept
-        + sum(int(states.get(each, 0)) for each in ("processing", "queued", "no-worker", "waiting")),
+        "expected": sum(int(states.get(each, 0)) for each in _PRESENT),
         "seconds": float(getattr(prefix, "duration_average", -1)),
     }
 
