@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
+from pickletools import genops
 
 from workerdiag.errors import describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
@@ -16,10 +18,10 @@ from workerdiag.model.evidence import Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
 from workerdiag.sources import tracebacks
-from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
 from workerdiag.values import evolve, frozen
 
 MAX_EXCEPTIONS = 30
+_MAX_PICKLE_BYTES = 2**20
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.
 _CHUNK_BYTES, TEXT_CHARS = 64 * 1024, 16 * 1024
 #: At most this many members of a group are read, and keys of tasks.
@@ -125,10 +127,9 @@ def _format_exception(exc: BaseException, facts: ExceptionFacts) -> str:
 
 
 def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
-    if type(exc) is Exception and len(exc.args) == 1 and isinstance(exc.args[0], bytes | bytearray):
-        pickled = read_pickled(bytes(exc.args[0][:MAX_BYTES]))
-        if pickled is not None:
-            return _pickled_facts(relation, pickled)
+    is_pickled = type(exc) is Exception and len(exc.args) == 1 and isinstance(exc.args[0], bytes | bytearray)
+    if is_pickled and (texts := _texts_in_pickle(bytes(exc.args[0][:_MAX_PICKLE_BYTES]))):
+        return _pickled_facts(relation, texts)
     kind, text = tracebacks.type_name(exc), error_text(exc)[:TEXT_CHARS]
     if any(each.__name__ == "KilledWorker" for each in type(exc).__mro__):
         # By its attributes (since 1.x; ``allowed_failures`` since 2022.9.2), or its arguments or text.
@@ -149,13 +150,13 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
 def _killed_worker_facts(
     relation: ExceptionRelation, kind: str, text: str, given: Sequence[object]
 ) -> ExceptionFacts:
-    """Read a KilledWorker by its task, last worker (a WorkerState, also a pickled one) and allowed failures."""
+    """Read a KilledWorker by its task, last worker (a WorkerState) and allowed failures."""
     key, last, allowed = given
     task, identity = _task_key(key), _worker_identity(last)
     if identity.worker is None and (found := KILLED_WORKER.match(text) or KILLED_WORKER_OLD.match(text)):
         identity = identity_of(worker=found["worker"])
         task = found["task"]
-    executing, when = _attribute(last, "executing"), _attribute(last, "last_seen")
+    executing, when = getattr(last, "executing", None), getattr(last, "last_seen", None)
     tasks = islice(executing if isinstance(executing, dict) else (), _MAX_KEYS)
     return ExceptionFacts(
         type=kind,
@@ -166,34 +167,44 @@ def _killed_worker_facts(
         identity=identity,
         # As of the last heartbeat: empty may also mean no heartbeat since the task began.
         executing=tuple(filter(None, (_task_key(getattr(each, "key", each)) for each in tasks))) or None,
-        threads=_positive_int_or_none(_attribute(last, "nthreads")),
-        limit_bytes=_positive_int_or_none(_attribute(last, "memory_limit")),
+        threads=_positive_int_or_none(getattr(last, "nthreads", None)),
+        limit_bytes=_positive_int_or_none(getattr(last, "memory_limit", None)),
         when=when if isinstance(when, float) else None,  # WorkerState.clean() sets it at the removal
     )
 
 
-def _pickled_facts(relation: ExceptionRelation, pickled: PickledObject) -> ExceptionFacts:
-    if not pickled.type.endswith(".KilledWorker"):
-        text = "; ".join(utf8_safe(str(value)) for value in islice(pickled.plain_values(), 20))
-        return ExceptionFacts(type=pickled.type, text=text[:TEXT_CHARS], relation=relation, from_task=True)
-    facts = _killed_worker_facts(relation, pickled.type, "", (*pickled.args, *_NO_ARGS)[:3])
-    text = (
-        f"Attempted to run task {facts.task} on several workers, but all those workers died while running it. "
-        f"The last worker that attempt to run the task was {facts.identity.worker}. (Read from the pickle of "
-        "another release of distributed, which this client could not load.)"
+def _texts_in_pickle(data: bytes) -> list[str]:
+    """The texts in a pickle, in order, up to where it is damaged; nothing of it is run.
+
+    If client and scheduler have different releases, or the client lacks a class, the client gets
+    ``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up to 2026.8.0).
+    """
+    found: list[str] = []
+    with suppress(Exception):  # of any bytes
+        for code, text, _ in islice(genops(data), 10_000):
+            if isinstance(text, str):
+                found += text.split(" ") if code.name == "GLOBAL" else [text]
+    return [each for each in found if "tblib" not in each and not each.startswith("unpickle_exception")]
+
+
+def _pickled_facts(relation: ExceptionRelation, texts: Sequence[str]) -> ExceptionFacts:
+    kind = utf8_safe(".".join(texts[:2]))[:200]
+    is_killed = kind.endswith(".KilledWorker")
+    worker = next((each for each in texts if is_killed and "://" in each), None)
+    return ExceptionFacts(
+        type=kind,
+        text=utf8_safe("; ".join(texts[2:20]))[:TEXT_CHARS],
+        relation=relation,
+        from_task=not is_killed,
+        identity=identity_of(worker=worker) if worker else NO_IDENTITY,
     )
-    return evolve(facts, text=text)
 
 
 def _worker_identity(worker: object) -> Identity:
     if isinstance(worker, str):  # as a plugin or a pickled copy may have it
         return identity_of(worker=worker) if "://" in worker else NO_IDENTITY
-    own = {name: _attribute(worker, name) for name in ("pid", "nanny", "name")}
-    return identity_of(worker=_attribute(worker, "address"), **own)
-
-
-def _attribute(worker: object, name: str) -> object:
-    return worker.state.get(name) if isinstance(worker, PickledObject) else getattr(worker, name, None)
+    own = {name: getattr(worker, name, None) for name in ("pid", "nanny", "name")}
+    return identity_of(worker=getattr(worker, "address", None), **own)
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
