@@ -91,7 +91,7 @@ def test_memory_that_rises_and_cannot_be_spilled_may_be_a_leak():
 
 def test_refused_inputs_in_a_log_name_their_own_numbers():
     """The scheduler says how much they are, and how much a worker may have; nothing died."""
-    line = "2026-11-21 08:47:37,641 - distributed.scheduler - ERROR - Task 'concat-all' has 1.46 GiB worth of input dependencies, but worker tcp://127.0.0.1:37925 has memory_limit set to 400.00 MiB. It seems like you called client.compute() on a huge collection."
+    line = "2026-11-21 08:47:37,641 - distributed.scheduler - ERROR - Task ('concat-all', 0) has 1.46 GiB worth of input dependencies, but worker tcp://127.0.0.1:37925 has memory_limit set to 400.00 MiB. It seems like you called client.compute() on a huge collection."
     diagnosis = diagnosed(line)
 
     assert diagnosis.memory.reason == "brought-together"
