@@ -30,7 +30,6 @@ _SWITCHES: Mapping[CureKind, str] = {
     "do-not-collect": "collect",
     "fix-leak": "keep",
     "spread-key": "skew",
-    "keep-less": "hold",
 }
 #: A program that has not ended by then stands still.
 PATIENCE_S = 60.0

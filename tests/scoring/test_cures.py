@@ -309,9 +309,9 @@ def test_a_frame_among_the_arguments_goes_to_every_task():
     assert "path" in diagnosis.cures[0].change
 
 
-def given_up(kind, *, finished):
-    """What the scheduler knows of a task that workers died of."""
-    return event("task-needs", key=f"{kind}-17", kind=kind, finished=finished)
+def given_up(kind, *, finished, of=None):
+    """What the scheduler knows of a task that workers died of, maybe how many of its kind there are."""
+    return event("task-needs", key=f"{kind}-17", kind=kind, finished=finished, tasks=of)
 
 
 def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_large_one():
@@ -319,11 +319,13 @@ def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_l
     call = event("workload", gathered=True, kinds="dataframe")
     one = found(call, given_up("loads", finished=116), tasks=("loads-17", "other-2"))
     each = found(call, given_up("loads", finished=116), tasks=("loads-17", "loads-3"))
+    again = found(call, given_up("loads", finished=116, of=4), tasks=("loads-17", "other-2"))  # three, many times
 
     assert one.memory.reason == "skew"
     assert one.cures[0].kind == "spread-key"
     assert "loads-17" in one.cures[0].change
     assert each.memory.reason == "leak"
+    assert again.memory.reason != "skew"
 
 
 def test_a_task_is_told_by_the_number_of_its_piece():
@@ -349,6 +351,31 @@ def test_objects_whose_size_dask_does_not_know_are_stored_results():
     assert found(call, moments, *workers).memory.reason == "leak"
     enough = next(each.value for each in diagnosis.cures if each.kind == "worker-memory")
     assert 1000 * MIB < enough < 2200 * MIB
+
+
+def test_results_of_unknown_size_that_are_lost_again_and_again_were_stored():
+    """The caller waits for them, so they stay on the workers until those die; what is gathered does not."""
+    needs = {"kind": "Index", "finished": 35, "tasks": 16, "made_bytes": 800, "suspicious": 30}
+    lost = event("task-needs", key="Index-3", types="shop.Index", **needs)
+    floats = event("task-needs", key="Index-3", types="float", **needs)
+    waits, gathers, asks = (
+        event("workload", gathered=gathered, kinds="", futures=16, awaited=kind)
+        for gathered, kind in ((False, "Index"), (True, "Index"), (True, "best"))
+    )
+
+    assert found(waits, lost).memory.reason == found(asks, lost).memory.reason == "results-stored"
+    assert found(waits, floats).memory.reason != "results-stored"
+    assert found(gathers, lost).memory.reason != "results-stored"
+
+
+def test_the_partition_that_dask_makes_for_the_types_of_a_frame_is_a_piece():
+    """``from_map`` without ``meta=`` runs one task, alone: it is not the one task that nobody can cut."""
+    call = event("workload", gathered=True, kinds="delayed", widest_kind="make_meta", widest_inputs=1)
+    task = event("task-needs", key="read_hits-1", kind="read_hits", suspicious=4)
+    diagnosis = found(call, task, tasks=("read_hits-1",))
+
+    assert diagnosis.memory.reason == "pieces-too-large"
+    assert diagnosis.cures[0].kind == "piece-size"
 
 
 def test_workers_that_die_of_the_last_task_of_compute_bring_everything_together():
@@ -382,7 +409,7 @@ def test_results_that_fill_a_paused_worker_are_stored_results():
 
     assert diagnosis.memory.reason == "results-stored"
     assert diagnosis.memory.stored.bytes == 430 * MIB
-    assert diagnosis.cures[0].kind == "keep-less"
+    assert diagnosis.cures[0].kind == "do-not-collect"
 
 
 def test_a_task_that_takes_very_many_inputs_brings_them_together():
@@ -578,23 +605,72 @@ def test_few_rows_of_which_a_merge_makes_many_are_no_buffers():
 
 
 @pytest.mark.parametrize(
-    ("mean_s", "reason"), [(0.002, "skew"), (0.4, "shuffle-buffers"), (None, "shuffle-buffers")]
+    ("made_bytes", "reason"), [(4 * MIB, "skew"), (100 * MIB, "shuffle-buffers"), (None, "shuffle-buffers")]
 )
-def test_what_sources_made_in_no_time_is_little(mean_s, reason):
-    """The rows that a function makes are not known, but in two milliseconds it cannot have made many."""
+def test_the_scheduler_knows_whether_sources_made_little(made_bytes, reason):
+    """The rows that a function makes are not known from its types."""
     sources = [
-        event("workload-step", name=name, is_source=True, is_opaque=True, row_bytes=16, pieces=4)
+        event("workload-step", name=name, is_source=True, row_bytes=16, pieces=4)
         for name in ("orders", "customers")
     ]
-    times = [event("task-duration", kind=name, mean_s=mean_s) for name in ("orders", "customers") if mean_s]
+    made = [
+        event("tasks-made", kind=name, finished=4, tasks=4, made_bytes=made_bytes)
+        for name in ("orders", "customers")
+        if made_bytes
+    ]
     step = event("workload-step", name="merge", by_key=True, key="country", pieces=4, row_bytes=24)
     needs = event("task-needs", key="hashjoinp2p-1", kind="hashjoinp2p")
     call = event("workload", gathered=True, kinds="dataframe", sources=2)
-    diagnosis = found(call, *sources, step, needs, *times)
+    diagnosis = found(call, *sources, step, needs, *made)
 
     assert diagnosis.memory.reason == reason
-    more = event("workload", gathered=True, kinds="dataframe", sources=3)  # of the third nothing is known
-    assert found(more, *sources, step, needs, *times).memory.reason == "shuffle-buffers"
+
+
+@pytest.mark.parametrize(("rows_bytes", "reason"), [(12 * MIB, "skew"), (30 * MIB, "shuffle-buffers")])
+def test_small_pieces_need_no_large_buffers(rows_bytes, reason):
+    """Workers that die while they exchange them have one group that is too large; of larger ones, the buffers are."""
+    call = event("workload", gathered=True, kinds="dataframe", sources=1)
+    day = event("workload-step", name="day", is_source=True, row_bytes=24, pieces=24)
+    step = event("workload-step", name="groupbyapply", by_key=True, key="symbol", pieces=24)
+    made = event("tasks-made", kind="day", finished=24, tasks=24, made_bytes=24 * rows_bytes)
+    needs = event("task-needs", key="shuffle-transfer-1", kind="shuffle-transfer")
+
+    diagnosis = found(call, day, step, needs, made)
+
+    assert diagnosis.memory.reason == reason
+    assert ("piece-size" in [each.kind for each in diagnosis.cures]) is (reason == "shuffle-buffers")
+
+
+def test_a_function_that_blows_its_piece_up_gets_smaller_ones():
+    """It ran alone and its first task ended the worker: nobody else is left to hold the memory."""
+    call = event("workload", gathered=True, kinds="array")
+    step = event(
+        "workload-step",
+        name="disparity",
+        piece_bytes=2 * MIB,
+        inputs=2,
+        inputs_bytes=16 * MIB,
+        chunk="1024 x 1024",
+        shape="6144 x 6144",
+        dtype="int16",
+        is_opaque=True,
+    )
+    needs = event("task-needs", key="disparity-mean-1", kind="disparity-mean", suspicious=4)
+    diagnosis = found(call, step, needs, tasks=("disparity-mean-1",))
+
+    assert diagnosis.memory.reason == "pieces-too-large"
+    assert diagnosis.cures[0].kind == "piece-size"
+
+
+def test_a_task_that_has_others_run_and_takes_their_results_brings_them_together():
+    """The scheduler knows how large they were; a few, or small ones, say nothing."""
+    call = event("workload", gathered=True, futures=1)
+    needs = event("task-needs", key="ensemble-1", kind="ensemble", clients=1)
+    made = event("tasks-made", kind="member", finished=40, tasks=40, made_bytes=40 * 30 * MIB)
+    small = event("tasks-made", kind="member", finished=40, tasks=40, made_bytes=40 * MIB)
+
+    assert found(call, needs, made, tasks=("ensemble-1",)).memory.reason == "brought-together"
+    assert found(call, needs, small, tasks=("ensemble-1",)).memory.reason != "brought-together"
 
 
 def test_what_waits_for_all_that_workers_died_of_brings_it_together():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from queue import SimpleQueue
+from unittest.mock import Mock
 
 import pytest
+from distributed import Future, as_completed
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Event, Gap
@@ -104,6 +107,40 @@ def test_data_of_the_caller_in_a_graph_are_counted():
 
     assert computed(work)[0]["embedded_bytes"] >= 24_000_000
     assert computed(closure)[0]["embedded_bytes"] >= 24_000_000
+
+
+def test_a_long_collection_of_the_caller_travels_with_each_task():
+    """A dictionary that a bag's function looks into; the items of a bag itself go to one task each."""
+    bag = pytest.importorskip("dask.bag")
+    notes = {f"gene{number}": ("chr1", number, f"note {number}") for number in range(20_000)}
+    genes = bag.from_sequence(list(notes), npartitions=4)
+
+    call, _ = computed(lambda: genes.map(lambda gene: notes[gene][1]).compute(scheduler=scheduler))
+    assert 2 * MIB < call["embedded_bytes"] < 8 * MIB
+    assert computed(lambda: genes.map(len).compute(scheduler=scheduler))[0]["embedded_bytes"] is None
+
+
+def test_a_bag_of_text_has_the_length_of_its_blocks(tmp_path):
+    """What is made of the text, nobody knows."""
+    bag = pytest.importorskip("dask.bag")
+    path = tmp_path / "log.jsonl"
+    path.write_text("{}\n" * 100_000)
+
+    _, steps = computed(lambda: bag.read_text(str(path), blocksize=100_000).count().compute(scheduler=scheduler))
+    assert steps["read-block"]["inputs_bytes"] == 100_000
+    assert steps["read-block"]["pieces"] == 3
+
+
+def test_a_loop_over_futures_as_they_complete_waits_for_them():
+    """``as_completed(..., with_results=True)`` raises by itself."""
+    failed, waiting = (Mock(spec=Future, key=key, status="error") for key in ("load-1", "load-2"))
+    futures = object.__new__(as_completed)
+    futures.with_results = futures.raise_errors = True
+    futures.queue, futures.futures = SimpleQueue(), {waiting: 1}
+    futures.queue.put((failed, (LostError, LostError(), None)))
+
+    call, _ = computed(lambda: list(futures))
+    assert call["code"] == "call, _ = computed(lambda: list(futures))"
 
 
 def test_data_among_the_arguments_of_a_frames_function_travel_with_it():

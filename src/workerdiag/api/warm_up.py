@@ -39,20 +39,6 @@ _REST = 3.0
 #: in use; and the seconds before the first step, as most programs are short.
 _MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
 _FIRST_STEP_S = 5.0
-#: Lines of the commonest deaths and waits, whose patterns are compiled when they are first searched.
-_LOG = """\
-distributed.worker.memory - WARNING - Worker is at 81% memory usage. Pausing worker.  Process memory: 828.00 MiB
-distributed.nanny - WARNING - Worker tcp://10.0.0.4:34937 (pid=129) exceeded 95% memory budget. Restarting...
-distributed.nanny - INFO - Worker process 129 was killed by signal 15
-distributed.nanny - INFO - Worker process 130 exited with status 3
-distributed.nanny - WARNING - Restarting worker
-distributed.scheduler - INFO - Remove worker addr: tcp://10.0.0.4:34937 name: 0 ('handle-worker-cleanup-1763746465')
-distributed.scheduler - ERROR - Task load-1 marked as failed because 4 workers died while trying to run it
-distributed.scheduler.KilledWorker: Attempted to run task 'load-1' on 4 different workers, but all those workers \
-died while running it. The last worker that attempt to run the task was tcp://10.0.0.4:34937.
-distributed.comm.core.CommClosedError: in <TCP (closed) local=tcp://10.0.0.4:34937>: Stream is closed
-TimeoutError: timed out after 3 s.
-"""
 
 
 class WarmUp:
@@ -146,16 +132,8 @@ def _load_rules() -> None:
     DEFAULT_RULEBOOK.within(Deadline.after(1.0))  # packs that are slower are loaded by `explain`
 
 
-def _explain_something() -> None:
-    from workerdiag.api.explain import explain
-    from workerdiag.model.evidence import LogText
-
-    explain(logs=LogText(_LOG))
-
-
 #: Short steps: a program that ends waits for at most one of them.
 STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, f"workerdiag.{name}") for name in MODULES),
     _load_rules,
-    _explain_something,
 )

@@ -478,7 +478,7 @@ class Rulebook:
 SOURCE_TOPICS = frozenset(
     "awaited-task batch-job black-box client-state cgroup cluster cluster-setup configuration disk finished-kind"
     " host last-output limits lost-tasks module nanny-state recorder rescue scheduler-state spill-disk"
-    " task-duration task-needs task-state undelivered-error unread-task versions worker-state workload"
+    " task-needs task-state tasks-made undelivered-error unread-task versions worker-state workload"
     " workload-step".split()
 )
 

@@ -137,10 +137,12 @@ _PieceFact = Literal["pieces-above-limit", "pieces-above-spilling", "pieces-of-u
 _GraphFact = Literal["frame-in-graph", "large-specification", "data-in-graph", "large-graph-in-log"]
 _CopiesFact = Literal["much-data-in-graph", "copies-of-data-at-once", "copies-in-opaque-function"]
 _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-awaited", "takes-many-inputs"]
-_WholeFact = Literal["large-result", "gathering-task", "gathers-many-pieces", "joined-pieces"]
+_WholeFact = Literal["large-result", "gathering-task", "gathers-many-pieces", "gathers-by-itself", "joined-pieces"]
 _UnevenFact = Literal["frequent-key", "uneven-inputs", "one-of-its-kind"]
-_KeyFact = Literal["by-key", "little-to-exchange", "died-before-key", "exchanging-task"]
-_StoredFact = Literal["stored-results", "unmeasured-results", "kept-results", "persisted-results"]
+_KeyFact = Literal["by-key", "small-pieces", "died-before-key", "exchanging-task"]
+_StoredFact = Literal[
+    "stored-results", "unmeasured-results", "unmeasured-results-lost", "kept-results", "persisted-results"
+]
 _KeptFact = Literal["kept-object", "memory-left", "idle-memory", "memory-stays", "rising-with-nothing-to-spill"]
 _TaskFact = Literal["many-tasks-each", "work-known", "several-at-once"]
 _EndFact = Literal["fewer-threads-sufficed", "bigger-worker-sufficed", "alone", "held-the-same", "asked-together"]
@@ -151,12 +153,11 @@ MemoryFact = Literal[_WorkFact, _StoredFact, _KeptFact, _TaskFact, _EndFact, _As
 #: How much a fact speaks for a reason.
 Strength = Literal["strong", "moderate", "weak", "hint"]
 #: ``worker-memory``: a larger limit. ``threads``: fewer tasks at once. ``piece-size``: chunks or partitions of so
-#: many bytes. ``data-in-tasks``: load data in tasks, or scatter them once. ``do-not-collect``: write a result out,
-#: or reduce it first. ``spread-key``: spread the rows of one key.
+#: many bytes. ``data-in-tasks``: load data in tasks, or scatter them once. ``do-not-collect``: write results out,
+#: or reduce them as they come. ``spread-key``: spread the rows of one key.
 _WorkCure = Literal["worker-memory", "threads", "piece-size", "data-in-tasks", "do-not-collect", "spread-key"]
-#: ``keep-less``: keep fewer results. ``fix-leak``: mend what grows. ``restart-workers``: restart them in turn.
-#: ``trim``: give freed memory back.
-_KeptCure = Literal["keep-less", "fix-leak", "restart-workers", "trim"]
+#: ``fix-leak``: mend what grows. ``restart-workers``: restart them in turn. ``trim``: give freed memory back.
+_KeptCure = Literal["fix-leak", "restart-workers", "trim"]
 #: A change that makes work succeed whose workers ran out of memory.
 CureKind = Literal[_WorkCure, _KeptCure]
 

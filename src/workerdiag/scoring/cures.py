@@ -17,7 +17,7 @@ from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.memory_account import END_SHARE, Workload
-from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
+from workerdiag.scoring.memory_reason import EXCHANGED_PIECES, SMALLER_SHARE, SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
 _F = TypeVar("_F", bound=Findings)
@@ -31,9 +31,11 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
         "Keep the data out of the graph: load them in the tasks, or scatter them once",
         "The data must be where workers can read them.",
     ),
-    "do-not-collect": ("Do not bring everything together: write the result out in parts, or reduce it first", ""),
+    "do-not-collect": (
+        "Do not hold everything at once: write it out in parts, or reduce it as it comes",
+        "",
+    ),
     "spread-key": ("Spread the one large piece over several tasks", "A second step."),
-    "keep-less": ("Keep fewer results on the workers", ""),
     "fix-leak": ("Mend what grows from task to task", ""),
     "restart-workers": ("Restart the workers in turn", "Stored results move at each restart."),
     "trim": ("Have freed memory given back to the system", ""),
@@ -42,8 +44,6 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
 MAX_CURES, _LEAST_CHANCE = 3, 0.2
 #: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
 _USUAL_PIECES = 4
-#: Rows that are exchanged are taken apart and put together: in a trial workers died of pieces for 4, not for 8.
-_EXCHANGED_PIECES = 8
 #: Share of a limit that work may take without being paused.
 _USABLE_SHARE = 0.8
 #: Smaller pieces cost more in scheduling than they save.
@@ -254,9 +254,11 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         return None
     step, source = case.work.governing, case.work.source
     room = f"{format_bytes(int(case.limit * SPILL_SHARE))} (where spilling begins) - {format_bytes(case.floor)}"
-    if step is None or not step.piece_bytes:
-        pieces = _EXCHANGED_PIECES if any(each.by_key for each in case.work.steps) else _USUAL_PIECES
+    if step is None or not step.piece_bytes or case.reason.reason == "shuffle-buffers":
+        pieces = EXCHANGED_PIECES if any(each.by_key for each in case.work.steps) else _USUAL_PIECES
         size = _nice_size(case.room // (case.threads * pieces))
+        if source and source.piece_bytes and size > SMALLER_SHARE * source.piece_bytes:
+            return None
         why = f"{room}, for {case.threads} x {pieces} pieces at once: {format_bytes(size)} each"
         change = _frame_change(source, size) if source else f"pieces of at most {format_bytes(size)}"
         return case.cure("piece-size", change, why, _PIECES_HELP, size)
@@ -540,6 +542,9 @@ def _data_in_tasks(case: _Treatment) -> Cure:
 
 
 def _do_not_collect(case: _Treatment) -> Cure:
+    if case.reason.reason == "results-stored":
+        change = f"del {case.variable('futures')}   # and persisted collections, once each is reduced or written"
+        return case.cure("do-not-collect", change, case.reason.why, _THREADS_HELP)
     name = case.variable("x")
     change = {
         "array": f"{name}.to_zarr('result.zarr')   # instead of compute(); or reduce it first",
@@ -548,6 +553,8 @@ def _do_not_collect(case: _Treatment) -> Cure:
         case.work.call.get("kinds", ""),
         "client.map(reduce_part, parts)   # and bring together what is left of them",
     )
+    if ".to_" in case.work.call.get("code", ""):  # it is written out already
+        change = "# leave it in parts: no repartition(npartitions=1), and nothing else that takes all, before that"
     if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
         kept = (
             f"# no repartition(npartitions={joined.pieces}): leave the {joined.pieces * joined.inputs} partitions"
@@ -568,11 +575,6 @@ def _spread_key(case: _Treatment) -> Cure:
     if step.name == "merge":
         change = f"right = right.drop_duplicates({key!r})   # or aggregate by it: before the merge, each key once"
     return case.cure("spread-key", change, case.reason.why, _CODE_HELPS)
-
-
-def _keep_less(case: _Treatment) -> Cure:
-    change = f"del {case.variable('futures')}   # futures and persisted collections that are done with"
-    return case.cure("keep-less", change, case.reason.why, _THREADS_HELP)
 
 
 def _fix_leak(case: _Treatment) -> Cure:
@@ -607,7 +609,6 @@ _MAKERS: Mapping[CureKind, Callable[[_Treatment], Cure | None]] = {
     "data-in-tasks": _data_in_tasks,
     "do-not-collect": _do_not_collect,
     "spread-key": _spread_key,
-    "keep-less": _keep_less,
     "fix-leak": _fix_leak,
     "restart-workers": _restart_workers,
     "trim": _trim,

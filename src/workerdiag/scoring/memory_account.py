@@ -30,6 +30,8 @@ _MOST_FLOOR_BYTES = 250 * 2**20
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
+#: How many copies of a piece a function may make: more are something else, unless only its first task ran.
+_MOST_COPIES, _MOST_COPIES_ALONE = 16, 256
 #: Inputs of this number are brought together; fewer belong to one operation.
 MANY = 8
 #: Modules of types that Dask measures; and what it counts for an object of another, in bytes, at most.
@@ -42,11 +44,15 @@ _T = TypeVar("_T", bound=AttrsInstance)
 
 @frozen(kw_only=True)
 class TaskNeeds:
-    """What the scheduler knows of a task that workers died of, or of its kind: an event ``task-needs``."""
+    """What the scheduler knows of a task that workers died of, or of a kind: ``task-needs`` and ``tasks-made``."""
 
     key: str = ""
     kind: str = ""
+    #: How often a task of its kind finished: again if its result was lost, and in earlier computations.
     finished: int = 0
+    #: How many there are in the latest computation, and the bytes that those made which were done, kept or not.
+    tasks: int = 0
+    made_bytes: int = 0
     kept: int = 0
     kept_bytes: int = 0
     inputs: int = 0
@@ -54,11 +60,18 @@ class TaskNeeds:
     largest_input_bytes: int = 0
     median_input_bytes: int = 0
     spec_bytes: int = 0
+    #: How many clients were opened by tasks.
+    clients: int = 0
     #: How often a task of its kind was on a worker as that was lost (``TaskPrefix.suspicious``).
     suspicious: int = 0
     #: Types of the results of its kind, as Dask names them, and how many tasks of it there are, done or not.
     types: str = ""
     expected: int = 0
+
+    @property
+    def mean_bytes(self) -> int:
+        """The size of a result of its kind, at least; 0 if it is not known."""
+        return self.made_bytes // max(1, min(self.finished, self.tasks))
 
     @property
     def which(self) -> str:
@@ -108,8 +121,8 @@ class Workload:
     call: Mapping[str, str] = field(factory=dict, hash=False)
     steps: tuple[Step, ...] = ()
     needs: tuple[TaskNeeds, ...] = ()
-    #: Mean seconds that tasks of a kind took, by kind; of kinds that are not in `needs`.
-    mean_s: Mapping[str, float] = field(factory=dict, hash=False)
+    #: By kind, forgotten ones too: those whose results are known.
+    made: Mapping[str, TaskNeeds] = field(factory=dict, hash=False)
     workers: tuple[WorkerMemory, ...] = ()
     #: The limit and the threads that the cluster object gives each worker.
     given_limit_bytes: int | None = None
@@ -186,11 +199,14 @@ class Workload:
         has_sufficed = any(each.get("has_sufficed") == "True" for each in acts)
         lowered = (whole(each.get("threads")) for each in acts if has_sufficed)
         larger = (whole(each.get("sufficient_memory_bytes")) for each in acts)
+        needs = tuple(_typed(TaskNeeds, each) for each in all_of("task-needs"))
+        forgotten = (_typed(TaskNeeds, each) for each in all_of("tasks-made"))
+        made = {each.kind: each for each in (*forgotten, *needs) if each.made_bytes}
         return cls(
             call=first("workload"),
-            steps=tuple(_typed(Step, each) for each in all_of("workload-step")),
-            needs=tuple(_typed(TaskNeeds, each) for each in all_of("task-needs")),
-            mean_s={each["kind"]: float(each["mean_s"]) for each in all_of("task-duration")},
+            steps=tuple(_with_size(_typed(Step, each), made) for each in all_of("workload-step")),
+            needs=needs,
+            made=made,
             workers=tuple(filter(None, map(_worker, all_of("worker-state")))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
@@ -262,9 +278,9 @@ class Workload:
 
     @property
     def unmeasured(self) -> TaskNeeds | None:
-        """Kept results of classes whose size Dask does not know (dask/sizeof.py): it counts the empty objects."""
-        empty = (each for each in self.needs if each.kept >= MANY and each.kept_bytes < _EMPTY_BYTES * each.kept)
-        return next((each for each in empty if _MEASURED.isdisjoint(map(_module_of, each.types.split(", ")))), None)
+        """Kept results of classes whose size Dask does not know."""
+        many = (each for each in self.needs if each.kept >= MANY)
+        return next((each for each in many if is_unmeasured(each.types, each.kept_bytes // each.kept)), None)
 
     @property
     def paused(self) -> tuple[WorkerMemory, ...]:
@@ -287,8 +303,18 @@ class Workload:
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
 
 
-def _module_of(typename: str) -> str:
-    return typename.rpartition(".")[0].partition(".")[0]
+def _with_size(step: Step, made: Mapping[str, TaskNeeds]) -> Step:
+    """The step with the size of its results, where types do not tell how large its pieces are."""
+    if step.piece_bytes or step.name not in made:
+        return step
+    size = made[step.name].mean_bytes
+    return evolve(step, piece_bytes=size, rows=size // step.row_bytes if step.row_bytes else None)
+
+
+def is_unmeasured(types: str, mean_bytes: int) -> bool:
+    """Whether Dask does not know the size of results of these types (dask/sizeof.py) and counts empty objects."""
+    modules = {each.rpartition(".")[0].partition(".")[0] for each in types.split(", ")}
+    return mean_bytes < _EMPTY_BYTES and _MEASURED.isdisjoint(modules)
 
 
 def with_deaths_of_siblings(work: Workload, lost: Sequence[Death]) -> Workload:
@@ -309,7 +335,8 @@ def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) 
     if work.asked:
         each = work.asked.each_bytes or 0
     seen = each - step.inputs_bytes - (step.piece_bytes or 0)
-    if not 0 < seen <= 16 * step.largest_bytes:
+    is_first = tasks == 1 and (killed := work.killed) and step.name in killed.kind and killed.finished < len(lost)
+    if not 0 < seen <= (_MOST_COPIES_ALONE if is_first else _MOST_COPIES) * step.largest_bytes:
         return work  # it needs memory for something else
     known = evolve(step, seen_copies_bytes=seen)
     return evolve(work, steps=tuple(known if each is step else each for each in work.steps))

@@ -14,7 +14,7 @@ from attrs import evolve
 from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import Frequency, MemoryFact, Strength
-from workerdiag.scoring.memory_account import END_SHARE, MANY, TaskNeeds, Workload
+from workerdiag.scoring.memory_account import END_SHARE, MANY, TaskNeeds, Workload, is_unmeasured
 from workerdiag.scoring.recorded_memory import MUCH_SHARE
 from workerdiag.units import format_bytes
 
@@ -33,8 +33,10 @@ _LARGE_SHARE, _LARGE_BYTES = 0.15, 100 * 2**20
 _SKEWED_SHARE = 0.3
 #: An input that is so many times the median is of another kind than the others.
 _SKEWED_TIMES = 8
-#: No task makes or reads rows faster, in bytes a second: memory is written at some 10 GB/s.
-_MADE_PER_S = 2**31
+#: Rows that are exchanged are taken apart and put together: in a trial workers died of pieces for 4, not for 8.
+EXCHANGED_PIECES = 8
+#: Pieces that are no smaller than this share of the present ones are no change.
+SMALLER_SHARE = 0.75
 #: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
 #: After several deaths, each of a fresh worker, fewer show it.
 _FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
@@ -150,6 +152,8 @@ class MemoryFacts:
         return f"{step.describe}, and its function made at least {times} more of each until its worker was ended"
 
     def _pieces_of_unknown_size(self) -> str | None:
+        if self._reads_first_piece():
+            return "workers died of the first partition, which Dask makes to know the types of a frame"
         source = self._work.source
         is_known = source is None or (source.piece_bytes and source.least_share is None)
         if source is None or is_known or not self._killed_kind.startswith(source.name.lower()):
@@ -162,12 +166,18 @@ class MemoryFacts:
 
     def _cut_into_pieces(self) -> str | None:
         """An array or a frame was computed, and not only a function of one's own that fills the memory."""
+        if self._reads_first_piece():
+            return "the work is cut into pieces"
         can_be_cut = not {"array", "dataframe"}.isdisjoint(self._work.call.get("kinds", "").split(", "))
         is_opaque = any(each.is_opaque for each in self._work.steps) and not self._keyed
         is_cut = can_be_cut and (
             self.any_of(("pieces-above-spilling", "copies-in-opaque-function")) or not is_opaque
         )
         return "the work is cut into pieces" if is_cut else None
+
+    def _reads_first_piece(self) -> bool:
+        """Whether ``from_map`` or ``from_delayed`` made a part of a frame for its types: ``meta=`` is missing."""
+        return self._work.call.get("widest_kind") == "make_meta"
 
     # data of the caller
 
@@ -233,6 +243,19 @@ class MemoryFacts:
     def _is_taking_much(self, task: TaskNeeds) -> bool:
         return task.inputs >= MANY and self._share(task.inputs_bytes) >= SPILL_SHARE / 2
 
+    def _gathers_by_itself(self) -> str | None:
+        """It asked for other tasks and their results; those of one kind are more than a worker has room for."""
+        killed, work = self._work.killed, self._work
+        if killed is None or not killed.clients or killed.inputs or not self._alone() or not self._deaths:
+            return None
+        others = (each for each in work.made.values() if each.kind != killed.kind)
+        most = max(others, key=lambda each: each.finished * each.mean_bytes, default=None)
+        count = most.finished // self._deaths if most else 0
+        if most is None or count < MANY or self._share(count * most.mean_bytes) < SPILL_SHARE:
+            return None
+        size = f"{format_bytes(most.mean_bytes)} each, {format_bytes(count * most.mean_bytes)} in all"
+        return f"tasks had others run by a client of their own: {count:,} of the kind {most.kind}, {size}"
+
     def _takes_many_inputs(self) -> str | None:
         """By the graph, where the scheduler has forgotten the task and nobody knows how large its inputs are."""
         kind, inputs = self._work.call.get("widest_kind", ""), self._work.number("widest_inputs") or 0
@@ -269,11 +292,11 @@ class MemoryFacts:
 
     def _one_of_its_kind(self) -> str | None:
         """Others were on workers that died by chance alone; where each fills up, its neighbours are there too."""
-        killed, work = self._work.killed, self._work
-        if killed is None or killed.finished < MANY or work.killed_deaths < 3 or work.sibling_deaths > 1:
+        killed, work, deaths = self._work.killed, self._work, self._work.killed_deaths
+        if not killed or min(killed.finished, killed.tasks or MANY) < MANY or deaths < 3 or work.sibling_deaths > 1:
             return None
         others = f"any other of its kind, of which {killed.finished:,} finished, on one of them at most"
-        return f"{killed.which} was on {work.killed_deaths} workers that died, and {others}"
+        return f"{killed.which} was on {deaths} workers that died, and {others}"
 
     def _frequent_key(self) -> str | None:
         share = max((each.key_share or 0.0 for each in self._keyed), default=0.0)
@@ -295,27 +318,14 @@ class MemoryFacts:
         small = "" if self._pieces_above_spilling() else "the pieces are small, and "
         return f"{small}{self._keyed[0].name} brings all rows of a key together"
 
-    def _little_to_exchange(self) -> str | None:
-        """What comes together by key is known and little; so buffers are small, and what is made of it is large."""
-        step = next((each for each in self._keyed if not each.is_opaque), None)
-        rows = (step.inputs_bytes * step.pieces or self._most_made()) if step else 0
-        if step is None or not rows or self._share(rows) >= _LARGE_SHARE:
+    def _small_pieces(self) -> str | None:
+        """So many of them as an exchange of rows takes at once have room, or nearly."""
+        taken = [each.inputs_bytes for each in self._keyed if each.inputs_bytes]
+        sizes = taken or [each.piece_bytes or self._limit for each in self._work.steps if each.is_source]
+        at_once = max(self._work.threads or 1, self._at_once) * EXCHANGED_PIECES
+        if not sizes or self._floor + max(sizes) * SMALLER_SHARE * at_once > SPILL_SHARE * self._limit:
             return None
-        most = "" if step.inputs_bytes else "at most "
-        return (
-            f"{step.name} takes {most}{format_bytes(rows)} of rows in all and makes far more of them, as where a "
-            "key is there many times on both sides"
-        )
-
-    def _most_made(self) -> int:
-        """The most that all sources can have made in the time that they took; 0 if one of them is not known."""
-        sources = [each for each in self._work.steps if each.is_source]
-        times_s = [self._work.mean_s.get(each.name) for each in sources]
-        if not sources or None in times_s or self._work.number("sources") != len(sources):
-            return 0
-        return int(
-            sum((mean_s or 0.0) * each.pieces for mean_s, each in zip(times_s, sources, strict=True)) * _MADE_PER_S
-        )
+        return f"pieces of {format_bytes(max(sizes))} need no large buffers"
 
     def _died_before_key(self) -> str | None:
         source = self._work.source
@@ -347,6 +357,18 @@ class MemoryFacts:
         return (
             f"{kept.kept:,} results of the class {kept.types} are kept, and Dask does not know how large they are"
         )
+
+    def _unmeasured_results_lost(self) -> str | None:
+        """Results that stay on workers were lost with them, again and again, and Dask does not know their size."""
+        killed, made = self._work.killed, self._work.made.get(self._work.killed.kind if self._work.killed else "")
+        awaited = self._work.call.get("awaited", "").split(", ")
+        is_gathered = killed is not None and self._work.call.get("gathered") == "True" and killed.kind in awaited
+        if killed is None or made is None or not self._work.call or is_gathered:
+            return None
+        if killed.finished < MANY or not is_unmeasured(killed.types, made.mean_bytes):
+            return None
+        kept = f"results of the class {killed.types} stay on the workers, and Dask does not know how large they are"
+        return f"{kept}: {killed.finished:,} finished for {self._deaths} deaths"
 
     def _kept_results(self) -> str | None:
         kept = sum(each.kept_bytes for each in self._work.needs if not each.key)

@@ -9,7 +9,7 @@ read private parts themselves.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +58,24 @@ def parts_of(value: Any) -> Iterable[object]:
         return [getattr(value, name, None) for name in ("value", "args", "kwargs", "func")]
     if type(value).__name__ == "partial":
         return [value.func, value.args, value.keywords]
-    cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
-    return [getattr(cell, "cell_contents", None) for cell in cells[:64]]
+    if type(value).__name__ != "function":
+        return ()
+    cells = (getattr(cell, "cell_contents", None) for cell in (value.__closure__ or ())[:64])
+    return [*cells, *(value.__globals__.get(name) for name in _names_taken_along(value))]
+
+
+def _names_taken_along(function: Any) -> Collection[str]:
+    """Return the global names that travel with a function: with one of a script, or one that cannot be imported."""
+    from dis import get_instructions
+    from types import CodeType
+
+    if function.__module__ != "__main__" and "<" not in function.__qualname__:
+        return ()
+    found, codes = set[str](), [function.__code__]
+    for code in codes:
+        found |= {str(each.argval) for each in get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)][: max(0, 64 - len(codes))]
+    return found
 
 
 def scheduler_identity(client: Client) -> Reply:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from workerdiag.deadline import Deadline
-from workerdiag.sources.cluster.client_state import client_state_events
+from workerdiag.sources.cluster.state import client_state_events
 
 
 def told(address, cluster=None, *, left_s=5.0):

@@ -14,7 +14,7 @@ from asyncio import sleep
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import islice, pairwise
 from pickle import dumps
 from re import sub
@@ -605,13 +605,14 @@ _PRESENT = ("memory", "processing", "queued", "no-worker", "waiting")
 
 
 async def needs(scheduler: Scheduler, keys: Iterable[object]) -> list[dict[str, object]]:
-    """Return what some tasks take, and what others of some kinds have given; of forgotten kinds the mean duration.
+    """Return what some tasks take, and what others of some kinds have given; of forgotten kinds what they made.
 
-    The scheduler forgets a task soon after its failure. The counts of its kind last.
+    The scheduler forgets a task soon after its failure. The counts of its kind last, and spans keep its group.
     """
     from dask.utils import key_split
 
-    pause = pauses()
+    pause, clients = pauses(), _clients_of_tasks(scheduler)
+    groups = await groups_of_spans(scheduler)
     found: list[dict[str, object]] = []
     kinds: dict[str, int] = {}
     for key in dict.fromkeys(keys):
@@ -619,37 +620,67 @@ async def needs(scheduler: Scheduler, keys: Iterable[object]) -> list[dict[str, 
         prefix: Any = scheduler.task_prefixes.get(name)
         if prefix is not None and kinds.setdefault(name, 0) < 2 and len(found) < MAX_TASKS:
             kinds[name] += 1
-            known = _inputs_of(scheduler.tasks[key]) if key in scheduler.tasks else {}
-            found.append({"key": str(key)[:500], **_need_of_kind(name, prefix), **known})
+            known = (_inputs_of(scheduler.tasks[key]) if key in scheduler.tasks else {}) | {"clients": clients}
+            found.append({"key": str(key)[:500], **_need_of_kind(name, prefix, groups), **known})
         await pause()
-    durations: list[dict[str, object]] = []
     for name, prefix in list(islice(scheduler.task_prefixes.items(), 2000)):
         if len(found) < 2 * MAX_TASKS and any(prefix.states.get(each) for each in _PRESENT):
-            found.append(_need_of_kind(str(name), prefix))
-        elif len(durations) < 2 * MAX_TASKS and prefix.duration_average >= 0:  # -1 until one has finished
-            durations.append({"kind": str(name)[:200], "mean_s": prefix.duration_average})
+            found.append(_need_of_kind(str(name), prefix, groups))
+            groups.pop(name, None)
         await pause()
-    return found + durations
+    made: list[dict[str, Any]] = []
+    for name, some in groups.items():
+        made.append(_made_by(str(name), some[0].prefix, some))
+        await pause()
+    return found + nlargest(2 * MAX_TASKS, made, key=lambda each: each["made_bytes"])
 
 
-def _need_of_kind(name: str, prefix: TaskPrefix) -> dict[str, object]:
-    counts = getattr(prefix, "state_counts", {})
-    states = getattr(prefix, "states", {})
-    finished, kept = int(counts.get("memory", 0)), int(states.get("memory", 0))
-    groups = list(islice(prefix.groups, 100))
-    made_bytes = sum(int(each.nbytes_total) for each in groups)  # freed ones too
-    types = {str(each) for group in groups for each in islice(group.types, 10)}
+def _clients_of_tasks(scheduler: Scheduler) -> int:
+    """Return how many clients tasks have opened (``worker_client``, ``get_client``), of the last 1,000 events."""
+    noted = getattr((topics_of(scheduler) or {}).get("all"), "events", ())
+    known = (each for _, each in islice(reversed(noted), 1000) if isinstance(each, dict))
+    return sum(each.get("action") == "add-client" and "Client-worker-" in str(each.get("client")) for each in known)
+
+
+async def groups_of_spans(scheduler: Scheduler) -> dict[str, list[Any]]:
+    """Return the groups of tasks of the latest spans by kind, forgotten ones too; of a kind those of one span.
+
+    ``Span.groups`` (spans.py, since 2023.6) has a group for as long as the scheduler lives.
+    """
+    pause = pauses()
+    found: dict[str, list[Any]] = {}
+    spans = getattr(getattr(scheduler, "extensions", {}).get("spans"), "root_spans", [])
+    for span in spans[-20:]:  # the latest last, so it replaces those before
+        latest: dict[str, list[Any]] = {}
+        for group in list(islice(span.traverse_groups(), 500)):
+            latest.setdefault(group.prefix.name, []).append(group)
+        found |= latest
+        await pause()
+    return found
+
+
+def _made_by(name: str, prefix: TaskPrefix, groups: Sequence[Any]) -> dict[str, Any]:
     return {
         "kind": name[:200],
-        "finished": finished,  # of all that have been, forgotten ones too
-        "began": int(counts.get("processing", 0)),
-        "failed": int(counts.get("erred", 0)),
+        "finished": int(prefix.state_counts.get("memory", 0)),  # of all that have been, forgotten ones too
+        "tasks": sum(sum(each.states.values()) for each in groups),
+        "made_bytes": sum(int(each.nbytes_total) for each in groups),  # freed ones too
+    }
+
+
+def _need_of_kind(name: str, prefix: TaskPrefix, groups: Mapping[str, Sequence[Any]]) -> dict[str, object]:
+    states: Mapping[Any, int] = prefix.states
+    present = list(islice(prefix.groups, 100))
+    made = _made_by(name, prefix, present or groups.get(name, ()))
+    finished, kept = made["finished"], int(states.get("memory", 0))
+    types = {str(each) for group in present for each in islice(group.types, 10)}
+    return {
+        **made,
         "suspicious": int(getattr(prefix, "suspicious", 0)),
         "kept": kept,
-        "kept_bytes": made_bytes * kept // max(finished, kept, 1),
+        "kept_bytes": made["made_bytes"] * kept // max(finished, kept, 1),
         "types": ", ".join(sorted(types))[:200],
         "expected": sum(int(states.get(each, 0)) for each in _PRESENT),
-        "seconds": float(getattr(prefix, "duration_average", -1)),
     }
 
 
@@ -677,7 +708,8 @@ def spec_bytes(value: Any, depth: int) -> int:
         return int(usage.sum() if hasattr(usage, "sum") else usage)
     if isinstance(size := getattr(value, "nbytes", None), int):
         return size
-    found = sum(spec_bytes(each, depth - 1) for each in parts_of(value) if each is not None) if depth else 0
+    parts = [*parts_of(value), *(islice(value, 64) if isinstance(value, dict) else ())]  # the keys of a dictionary
+    found = sum(spec_bytes(each, depth - 1) for each in parts if each is not None) if depth else 0
     if isinstance(value, list | tuple | set | dict) and len(value) > 64:
         return getsizeof(value) + found * len(value) // 64
     return found

@@ -22,7 +22,6 @@ from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.settings import seconds
 from workerdiag.sources.cluster import losses, queries, state, workers
-from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.queries import Asker, ClusterQuestion, ServerLog, ServerLogRecord, answer_in_time
 from workerdiag.sources.cluster.scheduler_functions import KEY_CHARS, SnapshotRequest
@@ -82,7 +81,7 @@ class ClusterSession:
     def look_at_client(self) -> None:
         """Look at the client itself, if its scheduler did not answer; this may take a second."""
         if not self._asker.is_responsive and not self._client_state:
-            self._client_state += client_state_events(self._client, self._asker.request_deadline())
+            self._client_state += state.client_state_events(self._client, self._asker.request_deadline())
 
     async def ask_all(self) -> None:
         """Send every request, until the scheduler stops responding or the time is up."""

@@ -1,14 +1,18 @@
-"""The present state of a cluster: its workers, the silent ones, its tasks, and what the client waits for."""
+"""The present state of a cluster: its workers, its tasks, what the client waits for, and the client itself."""
 
 from __future__ import annotations
 
 import ast
+import errno
+import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from heapq import nsmallest
 from types import MappingProxyType
 
+from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
@@ -300,10 +304,61 @@ def _most_common(texts: Collection[str]) -> str | None:
 
 
 def need_events(reply: Reply) -> Iterator[Event]:
-    """Yield one event for each task and each kind of task that was looked at, and for each duration."""
+    """Yield one event for each task and each kind of task that was looked at, and for each forgotten kind."""
     for each in reply.get("needs") or ():
-        yield (
-            Event(topic="task-duration", fields=each)
-            if "mean_s" in each
-            else Event(topic="task-needs", fields=each)
-        )
+        yield (Event(topic="task-needs", fields=each) if "kept" in each else Event(topic="tasks-made", fields=each))
+
+
+#: What an address says by the error of a connection (``man 2 connect``).
+_ANSWER_OF_ERROR = {
+    errno.ECONNREFUSED: "refused",
+    errno.EHOSTUNREACH: "no-route",
+    errno.ENETUNREACH: "no-route",
+    errno.ETIMEDOUT: "no-answer",
+}
+
+
+def client_state_events(client: Client, deadline: Deadline) -> Iterator[Event]:
+    """Yield one event: the status of the client, of its scheduler's address, and of a scheduler in this process.
+
+    The address is connected to once, for at most a second, and nothing is sent.
+    """
+    with guarded("asking the client for its own state"):
+        scheduler = getattr(client, "scheduler", None)
+        address = str(getattr(scheduler, "address", "") or "")
+        cluster = getattr(client, "cluster", None)
+        in_process = getattr(cluster, "scheduler", None)
+        status = str(getattr(client, "status", "unknown"))
+        if address or in_process is not None or status == "closed":
+            yield Event(
+                topic="client-state",
+                fields={
+                    "status": status,
+                    "address": address or None,
+                    "answer": _answer_of(address, deadline.share(at_most_s=1.0).left_s),
+                    "cluster": _name_of(getattr(cluster, "status", None)),
+                    "scheduler": _name_of(getattr(in_process, "status", None)),
+                },
+            )
+
+
+def _name_of(status: object) -> str | None:
+    name = getattr(status, "name", status)
+    return name if isinstance(name, str) else None
+
+
+def _answer_of(address: str, timeout_s: float) -> str | None:
+    """What an address of TCP says: ``answers``, ``refused``, ``no-route``, ``no-answer``, ``unknown-host``."""
+    protocol, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    if protocol not in ("tcp", "tls", "ws", "wss") or not port.isdigit() or timeout_s <= 0:
+        return None
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+    except socket.gaierror:
+        return "unknown-host"
+    except TimeoutError:
+        return "no-answer"
+    except OSError as problem:
+        return _ANSWER_OF_ERROR.get(problem.errno or 0)
+    return "answers"

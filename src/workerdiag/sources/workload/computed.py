@@ -30,7 +30,7 @@ _KINDS: Mapping[str, CollectionKind] = {
 }
 _COMPUTES = {
     "dask/base.py": ("compute", "persist"),
-    "distributed/client.py": ("compute", "persist", "gather", "result", "wait"),
+    "distributed/client.py": ("compute", "persist", "gather", "result", "wait", "__next__"),
 }
 #: At most this many names of a frame, and members of one value.
 _MAX_NAMES, _MAX_MEMBERS = 2000, 200
@@ -95,6 +95,8 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     for frame in computing:
         held = dict(local_variables(frame))
         of_frame = [held.get(name) for name in ("collections", "args", "self", "futures", "fs")]
+        if type(iterated := held.get("self")).__name__ == "as_completed":
+            of_frame.append([*getattr(iterated, "futures", ())])  # those that are not done
         values += islice(_members(of_frame), _MAX_MEMBERS)
     keys = dict.fromkeys(str(getattr(each, "key", "")) for each in values if type(each).__name__ == "Future")
     is_gathered = not any(each.f_code.co_name in ("persist", "wait") for each in computing)

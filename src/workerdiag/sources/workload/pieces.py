@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from workerdiag.guard import guarded
 from workerdiag.model.memory import Step
 from workerdiag.sources.internals import embedded_frame, expression_part
-from workerdiag.sources.workload.rows import PieceRows, row_bytes, source_rows
+from workerdiag.sources.workload.rows import PieceRows, largest_block_bytes, row_bytes, source_rows
 
 #: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
 _MAX_LAYERS, _MAX_TASKS = 3000, 16
@@ -197,6 +197,22 @@ def widest_task(graph: Any) -> tuple[str, int]:
     )
     key, count = max(tasks, key=lambda each: each[1], default=("", 0))
     return str(key_split(key))[:100], count
+
+
+def text_blocks(bag: Any) -> Iterator[Step]:
+    """The largest block of text that a bag reads (``read_text(..., blocksize=...)``); it makes anything of it."""
+    layers = {token: layer for token, layer in bag.dask.layers.items() if token.startswith("read-block-")}
+    if size := largest_block_bytes(next(iter(layer.values())) for layer in layers.values()):
+        yield Step(
+            name="read-block",
+            token=next(iter(layers)),
+            piece_bytes=size,
+            inputs_bytes=size,
+            pieces=len(layers),
+            is_source=True,
+            is_opaque=True,
+            argument="blocksize",
+        )
 
 
 def _behind(token: str, dependencies: Mapping[str, Iterable[str]]) -> set[str]:

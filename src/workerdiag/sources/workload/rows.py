@@ -99,7 +99,7 @@ def _rows_of_text(node: Any) -> PieceRows:
     """Bounds of the rows, from the bytes of the largest block and the length of the first lines."""
     given = node.operand("func").keywords
     head, options = given["head"], given["kwargs"]
-    text_bytes = _largest_block_bytes(node.operand("iterables")[0])
+    text_bytes = largest_block_bytes(node.operand("iterables")[0])
     wanted = node.operand("columns")
     # Dask reads all columns if there are options.
     parsed = head if options or wanted is None else head[list(wanted)]
@@ -132,7 +132,7 @@ def _counts_up(column: Any) -> bool:
     return bool(is_counted and len(column) > 1 and column.is_unique and column.is_monotonic_increasing)
 
 
-def _largest_block_bytes(blocks: Iterable[Any]) -> int | None:
+def largest_block_bytes(blocks: Iterable[Any]) -> int | None:
     """Bytes of the largest block: tasks ``read_block_from_file(file, offset, length, delimiter)``.
 
     A block without a length is a whole file. None if the text is compressed.

@@ -19,6 +19,7 @@ from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.memory import Step
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import GapReason
+from workerdiag.sources.cluster.scheduler_functions import spec_bytes
 from workerdiag.sources.internals import expression_part, parts_of
 from workerdiag.sources.tracebacks import linked_exceptions
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
@@ -32,6 +33,7 @@ from workerdiag.sources.workload.pieces import (
     persisted_bytes,
     plain_name,
     result_bytes,
+    text_blocks,
     widest_task,
 )
 from workerdiag.values import frozen
@@ -65,6 +67,8 @@ def _evidence(exc: BaseException | None, client: object) -> list[Evidence]:
 
 def computed_events(computed: Computed) -> Iterator[Event]:
     """One event for the call, then one for each step whose tasks need most."""
+    from dask.utils import key_split  # of the process that has made the graph
+
     fields: dict[str, EventValue] = {
         "place": computed.place,
         "code": computed.code,
@@ -72,6 +76,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "collections": len(computed.collections),
         "kinds": ", ".join(sorted({kind for kind, _ in computed.collections})),
         "futures": len(computed.keys),
+        "awaited": ", ".join(sorted({str(key_split(each)) for each in computed.keys}))[:200],
     }
     layers: dict[str, Step] = {}
     results: list[ResultBytes] = []
@@ -84,6 +89,8 @@ def computed_events(computed: Computed) -> Iterator[Event]:
                 layers |= {each.token: each for each in array_layers(value)}
             elif kind == "dataframe":
                 layers |= {each.token: each for each in frame_layers(value)}
+            elif kind == "bag":
+                layers |= {each.token: each for each in text_blocks(value)}
         with guarded("reading what must be kept"):
             if kind == "array":
                 kept, persisted = max(kept, kept_bytes(value)), persisted + persisted_bytes(value)
@@ -198,7 +205,7 @@ def embedded_data(graph: Any) -> EmbeddedData:
         with guarded("looking for data in a layer"):
             mapping = getattr(layer, "mapping", None)
             if isinstance(mapping, dict):
-                tasks = list(islice(mapping.values(), 200))
+                tasks = [each for each in islice(mapping.values(), 200) if not isinstance(each, list)]  # of a bag
                 scale[token] = len(mapping) / max(len(tasks), 1)
             else:  # a layer for all its tasks at once
                 tasks = [getattr(layer, "task", None), *islice(getattr(layer, "io_deps", {}).values(), 64)]
@@ -238,9 +245,11 @@ def _data_of(found: Collection[tuple[int, str, str]], scale: Mapping[str, float]
 
 
 def size_of(value: object) -> int:
-    """Bytes of an array, a frame, text or bytes; 0 of anything else, which is not asked."""
+    """Bytes of an array, a frame, text or bytes, or of a long collection; 0 of others, which are not asked."""
     if isinstance(value, bytes | bytearray | str):
         return len(value)
+    if _is_long(value):
+        return spec_bytes(value, 3)
     module = type(value).__module__.partition(".")[0]
     if module == "pandas":
         usage = getattr(value, "memory_usage", None)
@@ -252,10 +261,16 @@ def size_of(value: object) -> int:
     return 0
 
 
+def _is_long(value: object) -> bool:
+    return isinstance(value, list | tuple | set | dict) and len(value) > 64
+
+
 def _values_in(task: object, depth: int) -> Iterator[object]:
     if depth == 0:
         return
     yield task
+    if _is_long(task):  # its size has its items
+        return
     for each in parts_of(task):
         if each is not None:
             yield from _values_in(each, depth - 1)
