@@ -662,6 +662,27 @@ def test_a_function_that_blows_its_piece_up_gets_smaller_ones():
     assert diagnosis.cures[0].kind == "piece-size"
 
 
+def test_a_block_of_text_is_the_matter_of_tasks_that_read_it():
+    """Workers that die of what comes long after it are no sign of what its function makes."""
+    call = event("workload", gathered=True, kinds="bag")
+    size = {"piece_bytes": 30 * MIB, "inputs_bytes": 30 * MIB, "pieces": 20}
+    step = event("workload-step", name="read-block", is_source=True, is_opaque=True, argument="blocksize", **size)
+    reads, folds = given_up("loads-read-block", finished=1), given_up("foldby-aggregate", finished=1)
+
+    assert found(call, step, reads).memory.reason == "pieces-too-large"
+    assert found(call, step, folds).memory.reason != "pieces-too-large"
+
+
+def test_what_is_written_out_already_is_left_in_parts():
+    """A refusal of a repartition into one, before ``to_parquet``: to write it out is no news."""
+    call = event("workload", gathered=True, kinds="dataframe", code="df.to_parquet(folder)", result_pieces=1)
+    needs = event(
+        "task-needs", key="repartitiontofewer-1", kind="repartitiontofewer", inputs=36, inputs_bytes=900 * MIB
+    )
+
+    assert "no repartition" in found(call, needs).cures[0].change
+
+
 def test_a_task_that_has_others_run_and_takes_their_results_brings_them_together():
     """The scheduler knows how large they were; a few, or small ones, say nothing."""
     call = event("workload", gathered=True, futures=1)

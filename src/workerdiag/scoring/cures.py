@@ -65,6 +65,7 @@ _GROWING: tuple[MemoryReason, ...] = ("leak", "runaway")
 
 #: How workers read what was made in the caller's process, by what was computed.
 _READS = {"array": "da.from_zarr(path)", "dataframe": "dd.read_parquet(path)", "bag": "db.read_text(paths)"}
+_FORMATS = ("parquet", "zarr", "csv", "json", "hdf", "orc", "sql", "netcdf", "textfiles", "avro")
 #: How a deployment, or else anybody, is told a number of threads and a limit.
 _SETTINGS: Mapping[CureKind, Mapping[Deployment | None, str]] = {
     "threads": {
@@ -553,7 +554,7 @@ def _do_not_collect(case: _Treatment) -> Cure:
         case.work.call.get("kinds", ""),
         "client.map(reduce_part, parts)   # and bring together what is left of them",
     )
-    if ".to_" in case.work.call.get("code", ""):  # it is written out already
+    if any(f".to_{each}(" in case.work.call.get("code", "") for each in _FORMATS):  # it is written out already
         change = "# leave it in parts: no repartition(npartitions=1), and nothing else that takes all, before that"
     if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
         kept = (

@@ -328,14 +328,15 @@ def with_deaths_of_siblings(work: Workload, lost: Sequence[Death]) -> Workload:
 def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) -> Workload:
     """The work with what an opaque function needed at least as workers were ended, if it can be of copies."""
     step, tasks = work.governing, _tasks_at_once(incident, work, lost)
-    if step is None or not step.is_opaque or not tasks:
+    kind = work.killed.kind if work.killed else ""
+    if step is None or not step.is_opaque or not tasks or (step.is_source and step.name not in kind):
         return work
     held = max([*work.held_bytes, *(each.held_bytes or 0 for each in work.recorded)], default=0)
     each = (held - (_floor(work).bytes or 0)) // tasks
     if work.asked:
         each = work.asked.each_bytes or 0
     seen = each - step.inputs_bytes - (step.piece_bytes or 0)
-    is_first = tasks == 1 and (killed := work.killed) and step.name in killed.kind and killed.finished < len(lost)
+    is_first = tasks == 1 and step.name in kind and work.killed and work.killed.finished < len(lost)
     if not 0 < seen <= (_MOST_COPIES_ALONE if is_first else _MOST_COPIES) * step.largest_bytes:
         return work  # it needs memory for something else
     known = evolve(step, seen_copies_bytes=seen)

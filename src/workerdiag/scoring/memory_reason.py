@@ -168,7 +168,8 @@ class MemoryFacts:
         """An array or a frame was computed, and not only a function of one's own that fills the memory."""
         if self._reads_first_piece():
             return "the work is cut into pieces"
-        can_be_cut = not {"array", "dataframe"}.isdisjoint(self._work.call.get("kinds", "").split(", "))
+        kinds = self._work.call.get("kinds", "").split(", ")
+        can_be_cut = bool(self._work.steps) or not {"array", "dataframe"}.isdisjoint(kinds)
         is_opaque = any(each.is_opaque for each in self._work.steps) and not self._keyed
         is_cut = can_be_cut and (
             self.any_of(("pieces-above-spilling", "copies-in-opaque-function")) or not is_opaque

@@ -605,10 +605,7 @@ _PRESENT = ("memory", "processing", "queued", "no-worker", "waiting")
 
 
 async def needs(scheduler: Scheduler, keys: Iterable[object]) -> list[dict[str, object]]:
-    """Return what some tasks take, and what others of some kinds have given; of forgotten kinds what they made.
-
-    The scheduler forgets a task soon after its failure. The counts of its kind last, and spans keep its group.
-    """
+    """Return what some tasks take, and what kinds have made: their tasks are soon forgotten, spans keep groups."""
     from dask.utils import key_split
 
     pause, clients = pauses(), _clients_of_tasks(scheduler)
