@@ -210,4 +210,4 @@ def test_a_task_that_the_scheduler_refuses_is_a_failure_without_a_death(exc):
     assert diagnosis.summary.startswith("No worker died: a task failed with MemoryError: Task 'concat-all' has")
     assert diagnosis.next_steps[0].inspect.startswith("whether its result has to come together in one worker")
     assert diagnosis.memory.reason == "brought-together"
-    assert "Do not bring everything together" in str(diagnosis)
+    assert "Do not hold everything at once" in str(diagnosis)
