@@ -135,20 +135,32 @@ except KilledWorker as exc:
 def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(
     rebuilds, pickler, protocol, monkeypatch
 ):
-    """The bytes that a client of another release gets name class and worker, also where tblib rebuilds the class."""
+    """The bytes that a client of another release gets tell the same, also where tblib rebuilds the class."""
     command = [sys.executable, "-c", PICKLE_KILLED_WORKER, rebuilds, pickler, protocol]
     data = subprocess.run(command, check=True, capture_output=True).stdout
     monkeypatch.setattr(pickle, "loads", None)
     (facts,) = facts_of(Exception(data))
-    assert (facts.type, facts.identity.worker) == ("distributed.scheduler.KilledWorker", WORKER)
+    assert facts.type == "distributed.scheduler.KilledWorker"
+    assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("('load', 1)", 3, 2**30)
+    assert (facts.executing, facts.threads) == (("load-1",), 2)
+    assert (facts.identity.worker, facts.identity.pid, facts.identity.nanny) == (WORKER, 4711, NANNY)
+    assert facts.identity.name == "gpu-3"
     assert WORKER in text_of(Exception(data))
 
 
 def test_a_pickle_that_is_cut_off_tells_what_was_complete():
-    """Of bytes that end before the exception does, its class and the worker are known."""
+    """Of bytes that end before the exception does, its class and first argument are known."""
     data = pickle.dumps(killed_worker())
     (facts,) = facts_of(Exception(data[: data.index(b"nanny")]))
-    assert (facts.type, facts.identity.worker) == ("distributed.scheduler.KilledWorker", WORKER)
+    assert (facts.type, facts.task) == ("distributed.scheduler.KilledWorker", "load-1")
+
+
+def test_a_pickle_that_grows_without_end_is_read_at_once():
+    """A state that is built upon itself, and tuples of the same tuple, are looked at once."""
+    doubled_state = b"\x80\x04cdistributed\nKilledWorker\n)\x81}q\x00K\x01K\x02s" + b"h\x00b" * 5000 + b"b."
+    doubled_tuple = b"\x80\x04cdistributed\nKilledWork\n)q\x00" + b"h\x00\x86q\x00h\x00" * 3000 + b"R."
+    for data in (doubled_state, doubled_tuple):
+        assert len(facts_of(Exception(data))[0].text) <= 2000
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])

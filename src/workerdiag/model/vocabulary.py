@@ -140,11 +140,9 @@ _InputFact = Literal["refused-inputs", "many-large-inputs", "many-large-inputs-a
 _WholeFact = Literal["large-result", "gathering-task", "gathers-many-pieces", "gathers-by-itself", "joined-pieces"]
 _UnevenFact = Literal["frequent-key", "uneven-inputs", "one-of-its-kind"]
 _KeyFact = Literal["by-key", "small-pieces", "died-before-key", "exchanging-task"]
-_StoredFact = Literal[
-    "stored-results", "unmeasured-results", "unmeasured-results-lost", "kept-results", "persisted-results"
-]
+_StoredFact = Literal["stored-results", "unmeasured-results", "kept-results", "persisted-results"]
 _KeptFact = Literal["kept-object", "memory-left", "idle-memory", "memory-stays", "rising-with-nothing-to-spill"]
-_TaskFact = Literal["many-tasks-each", "work-known", "several-at-once"]
+_TaskFact = Literal["many-tasks-each", "work-known", "several-at-once", "unmeasured-lost"]
 _EndFact = Literal["fewer-threads-sufficed", "bigger-worker-sufficed", "alone", "held-the-same", "asked-together"]
 _AskedFact = Literal["asked-for-too-much", "asked-bit-by-bit", "asked-unfilled", "refused-allocation"]
 _WorkFact = Literal[_PieceFact, _GraphFact, _CopiesFact, _InputFact, _WholeFact, _UnevenFact, _KeyFact]

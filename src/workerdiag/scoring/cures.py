@@ -31,10 +31,7 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
         "Keep the data out of the graph: load them in the tasks, or scatter them once",
         "The data must be where workers can read them.",
     ),
-    "do-not-collect": (
-        "Do not hold everything at once: write it out in parts, or reduce it as it comes",
-        "",
-    ),
+    "do-not-collect": ("Do not hold everything at once: write it out in parts, or reduce it as it comes", ""),
     "spread-key": ("Spread the one large piece over several tasks", "A second step."),
     "fix-leak": ("Mend what grows from task to task", ""),
     "restart-workers": ("Restart the workers in turn", "Stored results move at each restart."),

@@ -250,12 +250,11 @@ class MemoryFacts:
         if killed is None or not killed.clients or killed.inputs or not self._alone() or not self._deaths:
             return None
         others = (each for each in work.made.values() if each.kind != killed.kind)
-        most = max(others, key=lambda each: each.finished * each.mean_bytes, default=None)
-        count = most.finished // self._deaths if most else 0
-        if most is None or count < MANY or self._share(count * most.mean_bytes) < SPILL_SHARE:
+        most = max(others, key=lambda each: each.made_bytes, default=None)
+        size = most.made_bytes // self._deaths if most else 0
+        if most is None or most.mean_bytes * MANY > size or self._share(size) < SPILL_SHARE:
             return None
-        size = f"{format_bytes(most.mean_bytes)} each, {format_bytes(count * most.mean_bytes)} in all"
-        return f"tasks had others run by a client of their own: {count:,} of the kind {most.kind}, {size}"
+        return f"tasks had others run by a client of their own, and {most.kind} gave {format_bytes(size)} each time"
 
     def _takes_many_inputs(self) -> str | None:
         """By the graph, where the scheduler has forgotten the task and nobody knows how large its inputs are."""
@@ -359,7 +358,7 @@ class MemoryFacts:
             f"{kept.kept:,} results of the class {kept.types} are kept, and Dask does not know how large they are"
         )
 
-    def _unmeasured_results_lost(self) -> str | None:
+    def _unmeasured_lost(self) -> str | None:
         """Results that stay on workers were lost with them, again and again, and Dask does not know their size."""
         killed, made = self._work.killed, self._work.made.get(self._work.killed.kind if self._work.killed else "")
         awaited = self._work.call.get("awaited", "").split(", ")

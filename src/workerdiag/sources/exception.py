@@ -5,11 +5,12 @@ Classes are recognised by name, not by import: the exception may be of any relea
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from pickletools import genops
+from types import SimpleNamespace
 
 from workerdiag.errors import describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
@@ -21,6 +22,7 @@ from workerdiag.sources import tracebacks
 from workerdiag.values import evolve, frozen
 
 MAX_EXCEPTIONS = 30
+#: Of ``Exception(<bytes>)``, for one that the client cannot load (``clean_exception``, core.py, until 2026.8.0).
 _MAX_PICKLE_BYTES = 2**20
 #: Maximum bytes of all texts and tracebacks together, and characters of one text.
 _CHUNK_BYTES, TEXT_CHARS = 64 * 1024, 16 * 1024
@@ -128,8 +130,8 @@ def _format_exception(exc: BaseException, facts: ExceptionFacts) -> str:
 
 def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
     is_pickled = type(exc) is Exception and len(exc.args) == 1 and isinstance(exc.args[0], bytes | bytearray)
-    if is_pickled and (texts := _texts_in_pickle(bytes(exc.args[0][:_MAX_PICKLE_BYTES]))):
-        return _pickled_facts(relation, texts)
+    if is_pickled and (values := _values_in_pickle(bytes(exc.args[0][:_MAX_PICKLE_BYTES]))):
+        return _pickled_facts(relation, values)
     kind, text = tracebacks.type_name(exc), error_text(exc)[:TEXT_CHARS]
     if any(each.__name__ == "KilledWorker" for each in type(exc).__mro__):
         # By its attributes (since 1.x; ``allowed_failures`` since 2022.9.2), or its arguments or text.
@@ -173,31 +175,39 @@ def _killed_worker_facts(
     )
 
 
-def _texts_in_pickle(data: bytes) -> list[str]:
-    """The texts in a pickle, in order, up to where it is damaged; nothing of it is run.
+def _values_in_pickle(data: bytes) -> list[str | float | None]:
+    """The texts and numbers in a pickle, in order, None for others, as far as it is whole; nothing of it is run."""
+    from pickletools import genops  # slow to import
 
-    If client and scheduler have different releases, or the client lacks a class, the client gets
-    ``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up to 2026.8.0).
-    """
-    found: list[str] = []
+    found: list[str | float | None] = []
     with suppress(Exception):  # of any bytes
-        for code, text, _ in islice(genops(data), 10_000):
-            if isinstance(text, str):
-                found += text.split(" ") if code.name == "GLOBAL" else [text]
-    return [each for each in found if "tblib" not in each and not each.startswith("unpickle_exception")]
+        for code, value, _ in islice(genops(data), 10_000):
+            if code.name in ("GLOBAL", "INST"):
+                found += str(value).split(" ")
+            elif "GET" in code.name or code.name == "NONE":
+                found.append(None)
+            elif isinstance(value, str | float | int) and not re.search("PUT|PROTO|FRAME", code.name):
+                found.append(value)
+    return [each for each in found if not str(each).startswith(("tblib", "unpickle_exception"))]
 
 
-def _pickled_facts(relation: ExceptionRelation, texts: Sequence[str]) -> ExceptionFacts:
-    kind = utf8_safe(".".join(texts[:2]))[:200]
-    is_killed = kind.endswith(".KilledWorker")
-    worker = next((each for each in texts if is_killed and "://" in each), None)
-    return ExceptionFacts(
-        type=kind,
-        text=utf8_safe("; ".join(texts[2:20]))[:TEXT_CHARS],
-        relation=relation,
-        from_task=not is_killed,
-        identity=identity_of(worker=worker) if worker else NO_IDENTITY,
-    )
+def _pickled_facts(relation: ExceptionRelation, values: Sequence[str | float | None]) -> ExceptionFacts:
+    known = [each for each in values if each is not None]
+    kind = utf8_safe(".".join(map(str, known[:2])))[:200]
+    if not kind.endswith(".KilledWorker"):
+        text = utf8_safe("; ".join(map(str, known[2:20])))[:TEXT_CHARS]
+        return ExceptionFacts(type=kind, text=text, relation=relation, from_task=True)
+    behind = {str(name): values[at + 1 : at + 4] for at, name in reversed(list(enumerate(values)))}  # the first one
+    arguments = known[known.index("args") + 1 if "args" in known else 2 :]
+    until = arguments.index("WorkerState") if "WorkerState" in arguments else 1
+    key = tuple(each for each in arguments[:until] if each != "distributed.scheduler")
+    state: dict[str, object] = {name: next(iter(some), None) for name, some in behind.items()}
+    running = [*behind.get("executing", ()), None, None]
+    state["executing"] = {running[0]: running[1]} if isinstance(running[1], float) else None
+    given = (key[0] if len(key) == 1 else key, SimpleNamespace(**state), *behind.get("host", ())[1:2], None)[:3]
+    facts = _killed_worker_facts(relation, kind, "", given)
+    text = f"The last worker that attempt to run task {facts.task} was {facts.identity.worker}. (From a pickle.)"
+    return evolve(facts, text=text)
 
 
 def _worker_identity(worker: object) -> Identity:

@@ -67,14 +67,13 @@ def parts_of(value: Any) -> Iterable[object]:
 def _names_taken_along(function: Any) -> Collection[str]:
     """Return the global names that travel with a function: with one of a script, or one that cannot be imported."""
     from dis import get_instructions
-    from types import CodeType
 
     if function.__module__ != "__main__" and "<" not in function.__qualname__:
         return ()
     found, codes = set[str](), [function.__code__]
     for code in codes:
         found |= {str(each.argval) for each in get_instructions(code) if each.opname == "LOAD_GLOBAL"}
-        codes += [each for each in code.co_consts if isinstance(each, CodeType)][: max(0, 64 - len(codes))]
+        codes += [each for each in code.co_consts if hasattr(each, "co_consts")][: max(0, 64 - len(codes))]
     return found
 
 

@@ -640,12 +640,8 @@ def _clients_of_tasks(scheduler: Scheduler) -> int:
 
 
 async def groups_of_spans(scheduler: Scheduler) -> dict[str, list[Any]]:
-    """Return the groups of tasks of the latest spans by kind, forgotten ones too; of a kind those of one span.
-
-    ``Span.groups`` (spans.py, since 2023.6) has a group for as long as the scheduler lives.
-    """
-    pause = pauses()
-    found: dict[str, list[Any]] = {}
+    """Return the groups of tasks of the latest span that has a kind; ``Span.groups`` (spans.py) outlive tasks."""
+    pause, found = pauses(), dict[str, list[Any]]()
     spans = getattr(getattr(scheduler, "extensions", {}).get("spans"), "root_spans", [])
     for span in spans[-20:]:  # the latest last, so it replaces those before
         latest: dict[str, list[Any]] = {}
