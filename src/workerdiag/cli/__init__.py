@@ -12,8 +12,7 @@ from workerdiag._version import __version__
 from workerdiag.cli.commands import SafeGroup, command, is_colored, status_line, text_width
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import draft, knowledge
-from workerdiag.cli.report import replay, report
-from workerdiag.cli.show import mcp, settings, sources
+from workerdiag.cli.show import mcp, replay, report, settings, sources
 from workerdiag.cli.triage import fleet, triage
 from workerdiag.cli.watch import watch
 
