@@ -74,7 +74,7 @@ Secrets do not belong in Dask's configuration, which travels to every worker.
 : If it is set, nothing is coloured.
 
 `XDG_CACHE_HOME`
-: Folder for the compiled patterns (`LOCALAPPDATA` on Windows).
+: Folder above that of the compiled patterns; else `~/.cache`.
 
 `XDG_STATE_HOME`
 : Folder for the state of `workerdiag watch`.

@@ -11,7 +11,6 @@ import hashlib
 import os
 import platform
 import stat
-import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -170,14 +169,8 @@ def database(texts: Sequence[bytes]) -> hyperscan.Database:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or its counterpart on other systems."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "workerdiag"
+    """Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or ``~/.cache/workerdiag``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workerdiag"
 
 
 def _cache_file(texts: Sequence[bytes]) -> Path:
