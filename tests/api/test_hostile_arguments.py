@@ -8,14 +8,18 @@ import io
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
 
 import pytest
 
 import workerdiag
 from support.diagnoses import GOOD, KILLED, first_cause, shown
+from workerdiag import deadline
+from workerdiag.rulebook import load
 
 
 class Raising:
@@ -171,6 +175,28 @@ def test_an_argument_of_a_wrong_type_is_a_type_error(arguments):
     """It is the caller's mistake, and the one error that gets out."""
     with pytest.raises(TypeError):
         workerdiag.explain(**arguments)
+
+
+def test_the_time_begins_when_workerdiag_is_loaded(monkeypatch):
+    """On a busy machine that takes longer than a timeout allows, and then nobody would have been asked."""
+    budgets = []
+
+    class Asked:
+        name = "asked"
+
+        def collect(self, *, budget_s):
+            budgets.append(budget_s)
+            return []
+
+    passed_s = []
+    rules = load.shipped_rulebook()
+    monkeypatch.setattr(load, "shipped_rulebook", lambda: passed_s.append(60.0) or rules)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(passed_s[:1]))
+    monkeypatch.setattr(deadline, "time", clock)
+    workerdiag.explain(RuntimeError("x"), sources=[Asked()], timeout=30)
+
+    assert passed_s
+    assert budgets[0] > 1
 
 
 def test_the_users_own_interrupt_gets_out():

@@ -42,7 +42,7 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     """
     from workerdiag.rulebook.toml_folder import read_folder
 
-    book, _ = load_rulebook_in_time(Deadline.after(30.0)) if packs else (_shipped_rulebook(), True)
+    book, _ = load_rulebook_in_time(Deadline.after(30.0)) if packs else (shipped_rulebook(), True)
     for path in paths:
         book = _overlay(book, read_folder(Path(path)), str(path))
     known = {each.id for each in book.causes}
@@ -56,7 +56,7 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
 
 def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
     """The shipped rulebook with those installed packs that load before *deadline*, and whether all did."""
-    book, whole = _shipped_rulebook(), True
+    book, whole = shipped_rulebook(), True
     for pack in installed_packs(deadline):
         if pack.book is not None:
             book = _overlay(book, pack.book, f"pack {pack.name}")
@@ -87,7 +87,9 @@ def quiet_lines(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def _shipped_rulebook() -> Rulebook:
+@cache
+def shipped_rulebook() -> Rulebook:
+    """Return the rules that workerdiag brings, read once."""
     compiled = files("workerdiag").joinpath("knowledge.pickle")
     if compiled.is_file():
         return cast("Rulebook", pickle.loads(compiled.read_bytes()))  # noqa: S301  ours, as this code is
