@@ -238,6 +238,17 @@ def test_many_finished_tasks_for_each_death_are_a_leak():
     assert diagnosis.cures[0].kind == "fix-leak"
 
 
+def test_workers_that_held_the_same_after_many_tasks_are_full_of_what_these_left():
+    """So they are if each task leaves the same; tasks that are too many at once die before any of them is done."""
+    held = (630 * MIB, 631 * MIB, 632 * MIB)
+    call = event("workload", place="main (work.py:12)", gathered=True, futures=20)
+    leaves = found(call, event("task-needs", key="work-1", kind="work", finished=60), held=held)
+    fills = found(call, event("task-needs", key="work-1", kind="work", finished=1), held=held)
+
+    assert leaves.memory.reason == "leak"
+    assert fills.memory.reason == "too-many-at-once"
+
+
 def test_data_in_the_graph_are_kept_out_of_it():
     """The name is the caller's."""
     call = event(
@@ -245,7 +256,7 @@ def test_data_in_the_graph_are_kept_out_of_it():
         gathered=True,
         kinds="array",
         embedded_bytes=900 * MIB,
-        embedded_largest_bytes=458 * MIB,
+        embedded_task_bytes=458 * MIB,
         embedded_count=2,
         embedded_type="ndarray",
         embedded_name="table",
@@ -264,7 +275,7 @@ def test_large_partitions_of_a_frame_of_ones_own_are_first_made_smaller():
         gathered=True,
         kinds="dataframe",
         embedded_bytes=1200 * MIB,
-        embedded_largest_bytes=300 * MIB,
+        embedded_task_bytes=300 * MIB,
         embedded_count=4,
         embedded_type="DataFrame",
         embedded_partitioned=True,
@@ -296,12 +307,12 @@ def test_a_frame_among_the_arguments_goes_to_every_task():
         gathered=True,
         kinds="dataframe",
         embedded_bytes=96 * MIB,
-        embedded_largest_bytes=96 * MIB,
+        embedded_task_bytes=96 * MIB,
         embedded_count=1,
         embedded_type="DataFrame",
     )
     diagnosis = found(call)
-    small = evolve(call, fields={**call.fields, "embedded_bytes": 40 * MIB, "embedded_largest_bytes": 40 * MIB})
+    small = evolve(call, fields={**call.fields, "embedded_bytes": 40 * MIB, "embedded_task_bytes": 40 * MIB})
 
     assert found(small).memory.reason != "data-in-graph"
     assert diagnosis.memory.reason == "data-in-graph"
@@ -326,6 +337,20 @@ def test_one_task_of_which_all_workers_died_while_its_siblings_finished_is_the_l
     assert "loads-17" in one.cures[0].change
     assert each.memory.reason == "leak"
     assert again.memory.reason != "skew"
+    assert {each.reason for each in one.memory.reasons} >= {
+        "skew",
+        "runaway",
+    }  # for want of a look at what it holds
+
+
+def test_a_task_whose_siblings_died_on_other_workers_is_not_one_of_its_kind():
+    """The scheduler counts how often any of them was on a worker that died."""
+    call = event("workload", gathered=True, kinds="dataframe")
+    known = given_up("loads", finished=116)
+    others = evolve(known, fields={**known.fields, "suspicious": 45})
+
+    assert found(call, known, tasks=("loads-17",)).memory.reason == "skew"
+    assert found(call, others, tasks=("loads-17",)).memory.reason != "skew"
 
 
 def test_a_task_is_told_by_the_number_of_its_piece():
@@ -366,6 +391,27 @@ def test_results_of_unknown_size_that_are_lost_again_and_again_were_stored():
     assert found(waits, lost).memory.reason == found(asks, lost).memory.reason == "results-stored"
     assert found(waits, floats).memory.reason != "results-stored"
     assert found(gathers, lost).memory.reason != "results-stored"
+
+
+def test_collections_that_are_persisted_and_lost_again_and_again_were_stored():
+    """Dask measures a dictionary by a few of its items; small ones, or such as are gathered, fill no worker."""
+    needs = {"key": "series-3", "kind": "series", "finished": 35, "tasks": 35, "types": "dict", "suspicious": 30}
+    persisted = event("workload", gathered=False, kinds="delayed")
+    large, small = (event("task-needs", made_bytes=35 * each, **needs) for each in (4 * MIB, 1000))
+
+    assert found(persisted, large).memory.reason == "results-stored"
+    assert found(persisted, small).memory.reason == "leak"
+    assert found(event("workload", gathered=True, kinds="delayed"), large).memory.reason == "leak"
+
+
+def test_of_two_reasons_between_which_nothing_decides_both_changes_are_told():
+    """None is named, but there is something to try, with its small probability."""
+    call = event("workload", gathered=True, kinds="delayed", embedded_bytes=100 * MIB, embedded_task_bytes=MIB)
+    diagnosis = found(call)
+
+    assert diagnosis.memory.reason is None
+    assert [each.kind for each in diagnosis.cures] == ["data-in-tasks", "threads"]
+    assert all(each.probability < 0.5 for each in diagnosis.cures)
 
 
 def test_the_partition_that_dask_makes_for_the_types_of_a_frame_is_a_piece():

@@ -83,7 +83,7 @@ def test_a_result_that_comes_together_is_too_big_twice():
 
 def test_data_in_one_task_may_be_more_than_a_worker_holds():
     """A single large array is sent whole."""
-    found = checked(array(8 * MIB), call={"embedded_bytes": 700 * MIB, "embedded_largest_bytes": 700 * MIB})
+    found = checked(array(8 * MIB), call={"embedded_bytes": 700 * MIB, "embedded_task_bytes": 700 * MIB})
     assert (found.grade, found.memory.reason) == ("will-not-fit", "data-in-graph")
 
 
@@ -91,7 +91,7 @@ def test_a_frequent_key_brings_its_rows_together():
     """The pieces are small, the group is not."""
     keyed = event("workload-step", name="groupbyapply", by_key=True, key="user", key_share=0.97, pieces=10)
     found = checked(
-        keyed, call={"embedded_bytes": 400 * MIB, "embedded_largest_bytes": 40 * MIB, "kinds": "dataframe"}
+        keyed, call={"embedded_bytes": 400 * MIB, "embedded_task_bytes": 40 * MIB, "kinds": "dataframe"}
     )
     assert (found.grade, found.cures[0].kind) == ("will-not-fit", "spread-key")
 

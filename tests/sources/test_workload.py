@@ -95,6 +95,15 @@ def test_a_rechunk_takes_as_much_as_it_gives():
     assert steps["rechunk-merge"]["piece_bytes"] == 60 * 100 * 100 * 8
 
 
+@pytest.mark.parametrize("hungry", [lambda x: da.nanmedian(x, axis=0), lambda x: da.fft.rfft(x, axis=0)])
+def test_functions_of_numpy_that_make_many_copies_are_opaque(hungry):
+    """Nobody knows how many; of others one is expected."""
+    wave = da.random.random((100, 100), chunks=(100, 50))
+
+    _, steps = computed(lambda: hungry(wave + 1).compute(scheduler=scheduler))
+    assert [name for name, step in steps.items() if step["is_opaque"]] in (["nanmedian"], ["rfft"])
+
+
 def test_data_of_the_caller_in_a_graph_are_counted():
     """An array that is added travels with the tasks, as does what a function closes over."""
     table = np.ones(3_000_000)
@@ -107,6 +116,16 @@ def test_data_of_the_caller_in_a_graph_are_counted():
 
     assert computed(work)[0]["embedded_bytes"] >= 24_000_000
     assert computed(closure)[0]["embedded_bytes"] >= 24_000_000
+
+
+def test_what_one_task_brings_with_it_is_summed():
+    """The columns of a table that is an argument; it counts once in all, however many tasks take it."""
+    bag = pytest.importorskip("dask.bag")
+    table = {"start": np.ones(1_000_000), "country": np.ones(1_000_000, dtype="int32")}
+    hours = bag.from_sequence(range(8), npartitions=8)
+
+    call, _ = computed(lambda: hours.map(lambda at, table: table[at], table=table).compute(scheduler=scheduler))
+    assert call["embedded_bytes"] == call["embedded_task_bytes"] == 12_000_000
 
 
 def test_a_long_collection_of_the_caller_travels_with_each_task():

@@ -87,8 +87,8 @@ def conclude(
     unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[id(each.end)] for each in unexpected]
     account, cures = _memory_and_cures(incident, chances, lost, numbers, book, setting)
-    if account and account.reason:
-        numbers = numbers_for_reason(numbers, account.reason, cures)
+    if account and (account.reason or cures):
+        numbers = numbers_for_reason(numbers, account.reasons[0].reason, cures)
     ranked: tuple[RankedCause, ...] = ()
     if outcome not in ("no-death", "no-evidence"):
         ranked = _rank_causes(chances, deciding, incident, numbers, setting)

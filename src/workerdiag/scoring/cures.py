@@ -37,8 +37,9 @@ _WORDS: Mapping[CureKind, tuple[str, str]] = {
     "restart-workers": ("Restart the workers in turn", "Stored results move at each restart."),
     "trim": ("Have freed memory given back to the system", ""),
 }
-#: At most this many changes are suggested, for reasons at least this likely.
-MAX_CURES, _LEAST_CHANCE = 3, 0.2
+#: At most this many changes are suggested, for reasons at least this likely, if the first is likely enough to try:
+#: of two between which nothing decides, both.
+MAX_CURES, _LEAST_CHANCE, _WORTH_A_TRY = 3, 0.2, 0.4
 #: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
 _USUAL_PIECES = 4
 #: Share of a limit that work may take without being paused.
@@ -85,7 +86,7 @@ def suggested_cures(
     account: MemoryAccount, work: Workload, deployment: Deployment | None, rules: Sequence[ReasonRule]
 ) -> tuple[Cure, ...]:
     """At most three changes, in the order in which to try them: those of the likeliest reason first."""
-    if account.reason is None:
+    if not account.reasons or account.reasons[0].probability < _WORTH_A_TRY:
         return ()
     found: dict[tuple[str, int | None], Cure] = {}
     kinds = {each.id: each.cures for each in rules}
@@ -160,9 +161,7 @@ def cure_advice(cure: Cure) -> Advice:
 def numbers_for_reason(numbers: MemoryNumbers, reason: MemoryReason, cures: Sequence[Cure]) -> MemoryNumbers:
     """The numbers for mitigations and policy where the reason is known: a size is enough, or it is not given."""
     enough = next((each.value for each in cures[:1] if each.kind == "worker-memory"), None)
-    if (
-        reason == "one-task-too-large" and not cures
-    ):  # more is right, and one try of a program shows whether it is enough
+    if reason == "one-task-too-large" and not cures:  # more is right, and a try shows whether it is enough
         enough = numbers.worth_a_try_bytes
     words = {key: text for key, text in numbers.words.items() if key not in ("needs_memory", "pod_memory")}
     if cures or reason in _GROWING:
@@ -477,7 +476,7 @@ def _more_memory(case: _Treatment) -> Cure | None:
 
 def _memory_for_tasks(case: _Treatment) -> Cure | None:
     full, each = case.full, case.account.task_bytes
-    if case.reason.reason != case.account.reason:  # it is the last to try, and only for a reason that is likely
+    if case.reason != case.account.reasons[0]:  # it is the last to try, and only for the likeliest reason
         return None
     if (enough := case.work.sufficient_memory_bytes) and enough > case.limit:
         why = f"what killed workers alone finished on one of {format_limit(enough)}"

@@ -439,8 +439,8 @@ def _in_graph(work: Workload) -> MemoryTerm:
     origin = "the client's warning of a large graph" if warned else ""
     if embedded:
         kind, count = work.call.get("embedded_type", "value"), work.number("embedded_count") or 1
-        largest = format_bytes(work.number("embedded_largest_bytes") or 0)
-        origin = f"{count} {kind}{'s' if count != 1 else ''} in the graph, the largest {largest}"
+        most = format_bytes(work.number("embedded_task_bytes") or 0)
+        origin = f"{count} {kind}{'s' if count != 1 else ''} in the graph, at most {most} in one task"
     return MemoryTerm(bytes=max(embedded, warned) or None, origin=origin)
 
 

@@ -42,6 +42,8 @@ SMALLER_SHARE = 0.75
 _FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
 #: Warnings of one worker of memory that cannot be spilled that make a rise: how many, in what time, by what share.
 _WARNINGS, _RISE_S, _RISE_SHARE = 3, 60.0, 0.2
+#: Types that Dask measures by a few items (dask/sizeof.py), and the size of results that may fill a worker.
+_SAMPLED, _KEPT_BYTES = ("dict", "list", "tuple", "set"), 2**20
 _BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
 _LAST_OF_COMPUTE = ("finalize", "hlgfinalizecompute", "repartitiontofewer")
 _SHUFFLES = ("-transfer", "shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
@@ -207,10 +209,10 @@ class MemoryFacts:
         """Each task that runs has what it was sent, and what was made of that."""
         if self._frame_in_graph() or not self._at_once:
             return None
-        largest = self._work.number("embedded_largest_bytes") or 0
-        if self._share(2 * self._at_once * largest) < SPILL_SHARE:
+        size = self._work.number("embedded_task_bytes") or 0
+        if self._share(2 * self._at_once * size) < SPILL_SHARE:
             return None
-        return f"each of {self._at_once} tasks at once brings {format_bytes(largest)} of data with it, twice"
+        return f"each of {self._at_once} tasks at once brings {format_bytes(size)} of data with it, twice"
 
     def _large_graph_in_log(self) -> str | None:
         size = self._work.graph_bytes
@@ -295,6 +297,8 @@ class MemoryFacts:
         killed, work, deaths = self._work.killed, self._work, self._work.killed_deaths
         if not killed or min(killed.finished, killed.tasks or MANY) < MANY or deaths < 3 or work.sibling_deaths > 1:
             return None
+        if killed.suspicious > deaths * max(work.threads or 1, self._at_once):  # others died elsewhere, too
+            return None
         others = f"any other of its kind, of which {killed.finished:,} finished, on one of them at most"
         return f"{killed.which} was on {deaths} workers that died, and {others}"
 
@@ -359,13 +363,15 @@ class MemoryFacts:
         )
 
     def _unmeasured_lost(self) -> str | None:
-        """Results that stay on workers were lost with them, again and again, and Dask does not know their size."""
+        """Results that stay on workers were lost with them, again and again, and Dask can only guess their size."""
         killed, made = self._work.killed, self._work.made.get(self._work.killed.kind if self._work.killed else "")
         awaited = self._work.call.get("awaited", "").split(", ")
         is_gathered = killed is not None and self._work.call.get("gathered") == "True" and killed.kind in awaited
         if killed is None or made is None or not self._work.call or is_gathered:
             return None
-        if killed.finished < MANY or not is_unmeasured(killed.types, made.mean_bytes):
+        is_kept = self._work.call.get("gathered") != "True" and made.mean_bytes >= _KEPT_BYTES
+        is_sampled = is_kept and killed.types in _SAMPLED
+        if killed.finished < MANY or not (is_sampled or is_unmeasured(killed.types, made.mean_bytes)):
             return None
         kept = f"results of the class {killed.types} stay on the workers, and Dask does not know how large they are"
         return f"{kept}: {killed.finished:,} finished for {self._deaths} deaths"
@@ -421,7 +427,7 @@ class MemoryFacts:
             return None
         each_worker = kind.finished / self._deaths
         least = _FINISHED_BEFORE_EACH if self._deaths >= _SEVERAL_DEATHS else _FINISHED_BEFORE
-        if self._pieces_above_spilling() or each_worker < least * max(self._at_once, 1):
+        if each_worker < least * max(self._at_once, 1) or self._pieces_above_spilling() or self._one_of_its_kind():
             return None
         tasks = f"{kind.finished:,} tasks of the kind {kind.kind} finished for {self._deaths} deaths"
         return f"{tasks}: workers fill up over many tasks, none of which is too large alone"

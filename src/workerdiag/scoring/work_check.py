@@ -70,7 +70,7 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
         yield _Finding("not-known", "no worker has a memory limit that is known")
         return
     most, of_limit = int(END_SHARE * limit), f"the limit is {format_bytes(limit)}"
-    result, embedded = account.result.bytes or 0, work.number("embedded_largest_bytes") or 0
+    result, embedded = account.result.bytes or 0, work.number("embedded_task_bytes") or 0
     if floor + 2 * result > most:
         parts = f"{format_bytes(floor)} + {format_bytes(result)} in parts + as much in one piece"
         total = format_bytes(floor + 2 * result)

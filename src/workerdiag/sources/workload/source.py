@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from traceback import walk_tb
@@ -118,7 +118,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     if data := _embedded_frames(layers.values()) or max(embedded, key=lambda each: each.total_bytes, default=None):
         fields |= {
             "embedded_bytes": data.total_bytes or None,
-            "embedded_largest_bytes": data.largest_bytes or None,
+            "embedded_task_bytes": data.task_bytes or None,
             "embedded_count": data.count or None,
             "embedded_type": data.type or None,
             "embedded_partitioned": data.is_partitioned or None,
@@ -135,7 +135,7 @@ def _embedded_frames(layers: Iterable[Step]) -> EmbeddedData | None:
         return None
     return EmbeddedData(
         total_bytes=sum(size * each.pieces for size, each in frames),
-        largest_bytes=max(size for size, _ in frames),
+        task_bytes=max(size for size, _ in frames),
         count=sum(each.pieces for _, each in frames),
         type="DataFrame",
         layer=frames[0][1].token,
@@ -186,9 +186,9 @@ _LEAST_BYTES = 2**16
 class EmbeddedData:
     """Values in a graph."""
 
-    #: Bytes of all of them, and of the largest.
+    #: Bytes of all of them, and of those that one task brings with it, at most.
     total_bytes: int = 0
-    largest_bytes: int = 0
+    task_bytes: int = 0
     count: int = 0
     #: Class of the largest, e.g. ``ndarray``, and the layer that has it.
     type: str = ""
@@ -199,49 +199,45 @@ class EmbeddedData:
 
 def embedded_data(graph: Any) -> EmbeddedData:
     """The values in the first tasks of each layer of a `HighLevelGraph`."""
-    seen: dict[int, tuple[int, str, str]] = {}
-    scale: dict[str, float] = {}
+    tasks: list[tuple[str, list[object], float]] = []
     for token, layer in islice(getattr(graph, "layers", {}).items(), 3000):
-        with guarded("looking for data in a layer"):
+        with guarded("looking for tasks in a layer"):
             mapping = getattr(layer, "mapping", None)
             if isinstance(mapping, dict):
-                tasks = [each for each in islice(mapping.values(), 200) if not isinstance(each, list)]  # of a bag
-                scale[token] = len(mapping) / max(len(tasks), 1)
+                first = [each for each in islice(mapping.values(), 200) if not isinstance(each, list)]  # of a bag
+                tasks += ((token, [each], len(mapping) / len(first)) for each in first)
             else:  # a layer for all its tasks at once
-                tasks = [getattr(layer, "task", None), *islice(getattr(layer, "io_deps", {}).values(), 64)]
-                tasks += [value for value, index in getattr(layer, "indices", ()) if index is None]
-                scale[token] = 1.0
-            for task in tasks:
-                for value in _values_in(task, 4):
-                    size = size_of(value)
-                    if size >= _LEAST_BYTES:
-                        seen.setdefault(id(value), (size, type(value).__name__, token))
-    return _data_of(seen.values(), scale)
+                shared = [value for value, index in getattr(layer, "indices", ()) if index is None]
+                parts = [*islice(getattr(layer, "io_deps", {}).values(), 64)] or [None]
+                tasks += ((token, [getattr(layer, "task", None), *shared, part], 1.0) for part in parts)
+    return _values_of(tasks)
 
 
 def embedded_arguments(frame: Any) -> EmbeddedData:
     """The values that steps of a dataframe take beside its rows: arguments, and what functions hold."""
-    seen: dict[int, tuple[int, str, str]] = {}
-    for node in expressions(frame):
-        if "FromPandas" in class_names(node):  # its frame travels in parts
-            continue
-        for operand in node.operands:
-            for value in () if hasattr(operand, "operands") else _values_in(operand, 4):
-                if (size := size_of(value)) >= _LEAST_BYTES:
-                    seen.setdefault(id(value), (size, type(value).__name__, str(expression_part(node, "_name"))))
-    return _data_of(seen.values(), {})
+    nodes = [each for each in expressions(frame) if "FromPandas" not in class_names(each)]  # it travels in parts
+    operands = ([each for each in node.operands if not hasattr(each, "operands")] for node in nodes)
+    names = (str(expression_part(node, "_name")) for node in nodes)
+    return _values_of((name, parts, 1.0) for name, parts in zip(names, operands, strict=True))
 
 
-def _data_of(found: Collection[tuple[int, str, str]], scale: Mapping[str, float]) -> EmbeddedData:
-    """The sum of values, each with its bytes, class and layer, of which a *scale* of others is like them."""
-    largest, kind, token = max(found, default=(0, "", ""))
-    return EmbeddedData(
-        total_bytes=int(sum(size * scale.get(of, 1.0) for size, _, of in found)),
-        largest_bytes=largest,
-        count=len(found),
-        type=kind,
-        layer=token,
-    )
+def _values_of(tasks: Iterable[tuple[str, list[object], float]]) -> EmbeddedData:
+    """The large values in tasks: of each its layer, its parts, and for how many tasks like it it stands.
+
+    One that several take counts once in all, and in each of them.
+    """
+    found: dict[int, tuple[int, str, str, float]] = {}
+    most = 0
+    for token, parts, scale in tasks:
+        with guarded("looking for data in a task"):
+            values = islice((value for each in parts for value in _values_in(each, 6)), 2000)
+            sized = {id(value): (size_of(value), type(value).__name__, token, scale) for value in values}
+            large = {key: each for key, each in sized.items() if each[0] >= _LEAST_BYTES}
+            most = max(most, sum(size for size, *_ in large.values()))
+            found = large | found
+    _, kind, layer, _ = max(found.values(), default=(0, "", "", 1.0))
+    total = int(sum(size * scale for size, _, _, scale in found.values()))
+    return EmbeddedData(total_bytes=total, task_bytes=most, count=len(found), type=kind, layer=layer)
 
 
 def size_of(value: object) -> int:
