@@ -813,3 +813,69 @@ def test_results_are_kept_on_all_workers_that_there_are_to_be():
     diagnosis = pipeline.diagnose([*deaths(610 * MIB), two, LOCAL, one, kept], BOOK)
 
     assert "results-stored" not in {each.reason for each in diagnosis.memory.reasons}
+
+
+def test_the_source_of_pieces_is_the_large_one_and_what_shapes_them():
+    """A table that is merged, or an array that meets them, is cut for itself; a piece is measured where it is large."""
+    read = event("workload-step", name="read", is_source=True, row_bytes=24, pieces=3, argument="blocksize")
+    table = event("workload-step", name="frompandas", is_source=True, piece_bytes=2 * MIB, pieces=1)
+    made = event("tasks-made", kind="read", finished=1, tasks=3, made_bytes=190 * MIB)
+    frame = event("workload", gathered=True, kinds="dataframe")
+    in_graph = {"embedded_bytes": 2 * MIB, "embedded_task_bytes": 2 * MIB, "embedded_partitioned": True}
+    merged = found(evolve(frame, fields={**frame.fields, **in_graph}), table, read, made)
+
+    assert "data-in-graph" not in [each.reason for each in merged.memory.reasons]
+    assert merged.cures[0].kind == "piece-size"
+    assert merged.cures[0].value > 4 * MIB
+    assert "from_pandas" not in merged.cures[0].change
+
+    size = {"dtype": "float64", "argument": "chunks"}
+    other = event(
+        "workload-step",
+        name="array",
+        is_source=True,
+        piece_bytes=1_440_000,
+        chunk="3000 x 60",
+        shape="3000 x 240",
+        **size,
+    )
+    cells = event(
+        "workload-step",
+        name="linspace",
+        is_source=True,
+        variable="lat",
+        piece_bytes=80_000,
+        chunk="10000",
+        shape="40000",
+        **size,
+    )
+    weights = event(
+        "workload-step",
+        name="weights",
+        inputs_bytes=80_000,
+        inputs=1,
+        piece_bytes=240_000_000,
+        pieces=4,
+        is_opaque=True,
+        chunk="10000 x 3000",
+        shape="40000 x 3000",
+        **size,
+    )
+    spread = found(CALL, other, cells, weights)
+
+    assert spread.cures[0].value in (8 * MIB, 16 * MIB)
+    assert "chunks=(699,)" in spread.cures[0].change or "chunks=(349,)" in spread.cures[0].change
+    assert "lat" in spread.cures[0].change
+
+
+def test_a_reduction_whose_results_stay_large_brings_them_together():
+    """Each of its tasks takes eight of what the others gave: groups of which nearly every row has its own."""
+    call = event("workload", gathered=True, kinds="dataframe", result_pieces=1)
+    needs = {"key": "groupbyagg-tree-1", "kind": "groupbyagg-tree", "finished": 18, "tasks": 6, "suspicious": 14}
+    large = found(call, event("task-needs", made_bytes=370 * MIB, **needs), tasks=("groupbyagg-tree-1",))
+    small = found(call, event("task-needs", made_bytes=MIB, **needs), tasks=("groupbyagg-tree-1",))
+
+    assert large.memory.reason == "brought-together"
+    assert large.cures[0].kind == "do-not-collect"
+    assert "split_out" in large.cures[0].change
+    assert small.memory.reason != "brought-together"

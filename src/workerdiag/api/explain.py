@@ -375,13 +375,12 @@ class TimePlan:
 
     def start(self) -> None:
         """Let the time begin now, as when our own modules and rules are loaded: seconds on a busy machine."""
-        budget_s = self._budget_s
-        scoring_s = max(0.1 * budget_s, min(0.25, 0.5 * budget_s))
-        self._whole = Deadline.after(budget_s)
+        collecting_s = self._budget_s - max(0.1 * self._budget_s, min(0.25, 0.5 * self._budget_s))
+        self._whole = Deadline.after(self._budget_s)
         #: Deadline for collecting; then the conclusion begins.
-        self.found = Deadline.after(budget_s - scoring_s)
+        self.found = Deadline.after(collecting_s)
         #: Deadline for searching the text of live places.
-        self.search = Deadline.after(min(0.85 * budget_s, budget_s - scoring_s))
+        self.search = Deadline.after(min(0.85 * self._budget_s, collecting_s))
 
     @property
     def workload(self) -> Deadline:

@@ -16,7 +16,7 @@ from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.memory_account import END_SHARE, Workload
+from workerdiag.scoring.memory_account import END_SHARE, MANY, Workload
 from workerdiag.scoring.memory_reason import EXCHANGED_PIECES, SMALLER_SHARE, SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
@@ -277,7 +277,7 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
     if made.is_between:
         change = f"{config}   # before the rechunk, for the chunks on its way"
     elif is_crossed:
-        shorter = (size / before) ** (len(_long_axes(made)) / len(_long_axes(step)))
+        shorter = (size / before) ** (len(_cut_axes(made)) / len(_cut_axes(step)))
         change = _array_change(made, smaller_chunk(made, int((made.piece_bytes or 0) * shorter)), step, size)
     elif made.chunk:
         change = _array_change(made, smaller_chunk(made, size, case.work.source), made, size)
@@ -308,6 +308,12 @@ def _turns_chunks(made: Step, source: Step | None) -> bool:
 
 def _long_axes(step: Step) -> list[int]:
     return [at for at, each in enumerate(step.chunk) if each > 1]
+
+
+def _cut_axes(step: Step) -> list[int]:
+    """Those along which it is in several pieces; all if that is not known."""
+    long = _long_axes(step)
+    return [at for at in long if len(step.shape) == len(step.chunk) and step.chunk[at] < step.shape[at]] or long
 
 
 def _nice_size(size: int, least: int = _LEAST_PIECE_BYTES) -> int:
@@ -346,8 +352,7 @@ def smaller_chunk(step: Step, size: int, source: Step | None = None) -> tuple[in
     """
     itemsize = max(1.0, (step.piece_bytes or 1) / max(prod(step.chunk), 1))
     before = source.chunk if source and len(source.chunk) == len(step.chunk) else step.chunk
-    long = _long_axes(step)
-    cut = [at for at in long if len(step.shape) == len(step.chunk) and step.chunk[at] < step.shape[at]]
+    long, cut = _long_axes(step), _cut_axes(step)
     short = [at for at in long if step.chunk[at] <= before[at]]
     chunk = list(step.chunk)
     for axes in ([at for at in cut if at in short], cut, short, long):
@@ -552,6 +557,8 @@ def _do_not_collect(case: _Treatment) -> Cure:
     )
     if any(f".to_{each}(" in case.work.call.get("code", "") for each in _FORMATS):  # it is written out already
         change = "# leave it in parts: no repartition(npartitions=1), and nothing else that takes all, before that"
+    if case.work.killed and "groupby" in case.work.killed.kind:
+        change = f"{name}.groupby(...).agg(..., split_out={MANY})   # or more: so many partitions share the groups"
     if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
         kept = (
             f"# no repartition(npartitions={joined.pieces}): leave the {joined.pieces * joined.inputs} partitions"

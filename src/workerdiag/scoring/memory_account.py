@@ -266,8 +266,10 @@ class Workload:
 
     @property
     def source(self) -> Step | None:
-        """The step that makes or reads the pieces."""
-        return next((each for each in self.steps if each.is_source), None)
+        """The step that makes or reads the pieces: the largest, first of those that shape the largest task."""
+        shape = {1, *(self.governing.chunk if self.governing else ())}
+        sources = ((bool(each.chunk) and set(each.chunk) <= shape, each) for each in self.steps if each.is_source)
+        return max(sources, key=lambda each: (each[0], each[1].piece_bytes or 0), default=(False, None))[1]
 
     @property
     def killed(self) -> TaskNeeds | None:

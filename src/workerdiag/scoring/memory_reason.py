@@ -290,6 +290,16 @@ class MemoryFacts:
             return None
         return f"workers died of {self._killed_kind}, to which compute() brings all {pieces:,} pieces"
 
+    def _reduces_little(self) -> str | None:
+        """A reduction in a tree takes some results of its own at a time (dask: ``split_every``, 8), to the last."""
+        made = self._work.made.get(self._work.killed.kind) if self._work.killed else None
+        is_tree = self._killed_kind.endswith(("-tree", "-aggregate"))
+        if not made or not is_tree or self._share(self._floor + MANY * made.mean_bytes) < SPILL_SHARE:
+            return None
+        return (
+            f"{made.kind} gives {format_bytes(made.mean_bytes)} each time, and takes up to {MANY} of these at once"
+        )
+
     # rows by key
 
     def _one_of_its_kind(self) -> str | None:

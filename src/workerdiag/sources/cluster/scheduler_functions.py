@@ -598,8 +598,6 @@ async def contention(scheduler: Scheduler) -> list[dict[str, object]]:
 
 #: At most this many tasks and kinds of tasks are looked at for what they take.
 MAX_TASKS = 20
-
-
 #: States of a task that is done and kept, or will be done.
 _PRESENT = ("memory", "processing", "queued", "no-worker", "waiting")
 
