@@ -829,6 +829,11 @@ def test_the_source_of_pieces_is_the_large_one_and_what_shapes_them():
     assert merged.cures[0].value > 4 * MIB
     assert "from_pandas" not in merged.cures[0].change
 
+    died = event("task-needs", key="read-1", kind="read", suspicious=9)
+    unknown = found(frame, table, read, event("workload-step", name="merge", by_key=True, pieces=3), died)
+    assert unknown.memory.reason == "pieces-too-large"
+    assert "from_pandas" not in unknown.cures[0].change
+
     size = {"dtype": "float64", "argument": "chunks"}
     other = event(
         "workload-step",

@@ -131,10 +131,7 @@ def _unread(pieces: Iterable[Evidence]) -> Iterator[str]:
 
 
 class CapacitySource:
-    """Asks the scheduler for its workers, some of them for *modules*, and a machine for its disk if wanted.
-
-    Its calls wait for the client's event loop, so they come from another thread.
-    """
+    """Asks the scheduler for its workers, some of these for *modules*, and a machine for its disk; in a thread."""
 
     def __init__(self, client: Any, modules: Sequence[str] = (), *, with_disk: bool = False) -> None:
         self._client = client

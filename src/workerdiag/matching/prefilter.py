@@ -174,11 +174,7 @@ def cache_folder() -> Path:
 
 
 def _cache_file(texts: Sequence[bytes]) -> Path:
-    """Return the cache file, named by a hash of all inputs.
-
-    Hyperscan itself refuses a database of another processor (HS_DB_PLATFORM_ERROR) or with another checksum.
-    `platform.processor` would start ``uname``.
-    """
+    """Return the cache file, named by a hash of all inputs; hyperscan refuses that of another processor."""
     made_of = (str(getattr(hyperscan, "__version__", "")), platform.machine(), *map(bytes.hex, texts))
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
     return cache_folder() / f"literals-{name}.hsdb"

@@ -251,7 +251,8 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         return None
     step, source = case.work.governing, case.work.source
     room = f"{format_bytes(int(case.limit * SPILL_SHARE))} (where spilling begins) - {format_bytes(case.floor)}"
-    if step is None or not step.piece_bytes or case.reason.reason == "shuffle-buffers":
+    is_known = step and step.piece_bytes and (source is None or source.piece_bytes)
+    if step is None or not is_known or case.reason.reason == "shuffle-buffers":
         pieces = EXCHANGED_PIECES if any(each.by_key for each in case.work.steps) else _USUAL_PIECES
         size = _nice_size(case.room // (case.threads * pieces))
         if source and source.piece_bytes and size > SMALLER_SHARE * source.piece_bytes:

@@ -266,10 +266,15 @@ class Workload:
 
     @property
     def source(self) -> Step | None:
-        """The step that makes or reads the pieces: the largest, first of those that shape the largest task."""
+        """The step that makes or reads the pieces: what died unmeasured, shapes the largest task, or is largest."""
         shape = {1, *(self.governing.chunk if self.governing else ())}
-        sources = ((bool(each.chunk) and set(each.chunk) <= shape, each) for each in self.steps if each.is_source)
-        return max(sources, key=lambda each: (each[0], each[1].piece_bytes or 0), default=(False, None))[1]
+        killed = self.killed.kind.lower() if self.killed else ""
+
+        def rank(each: Step) -> tuple[bool, bool, int]:
+            size = each.piece_bytes or 0
+            return not size and killed.startswith(each.name.lower()), {1, *each.chunk} <= shape, size
+
+        return max((each for each in self.steps if each.is_source), key=rank, default=None)
 
     @property
     def killed(self) -> TaskNeeds | None:

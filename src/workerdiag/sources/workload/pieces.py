@@ -279,7 +279,7 @@ def frame_layers(frame: Any) -> Iterator[Step]:
                 sources.append(_source_layer(node))
                 frames += [embedded_frame(node)] if "FromPandas" in class_names(node) else []
     largest = max(sources, key=_rows_in_all, default=None)
-    rows = _rows_in_all(largest) if largest else 0
+    rows = _rows_in_all(largest) if largest and all(each.rows for each in sources) else 0
     most = max((each.pieces for each in sources), default=0)
     widest = max((each.row_bytes or 0 for each in sources), default=0)
     has_unknown_borders = any(map(_computes_borders, nodes))
