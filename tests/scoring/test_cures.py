@@ -884,3 +884,8 @@ def test_a_reduction_whose_results_stay_large_brings_them_together():
     assert large.cures[0].kind == "do-not-collect"
     assert "split_out" in large.cures[0].change
     assert small.memory.reason != "brought-together"
+
+    planes = event("task-needs", made_bytes=370 * MIB, **needs | {"kind": "groupby_nanmean-aggregate"})
+    assert "split_out" not in found(CALL, planes, tasks=("groupbyagg-tree-1",)).cures[0].change
+    cut = found(CALL, SOURCE, PRODUCT, planes, tasks=("groupbyagg-tree-1",))
+    assert cut.memory.reason == "pieces-too-large"  # their sizes are known, so smaller ones help

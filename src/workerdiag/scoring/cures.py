@@ -558,7 +558,7 @@ def _do_not_collect(case: _Treatment) -> Cure:
     )
     if any(f".to_{each}(" in case.work.call.get("code", "") for each in _FORMATS):  # it is written out already
         change = "# leave it in parts: no repartition(npartitions=1), and nothing else that takes all, before that"
-    if case.work.killed and "groupby" in case.work.killed.kind:
+    if case.work.call.get("kinds") == "dataframe" and case.work.killed and "groupby" in case.work.killed.kind:
         change = f"{name}.groupby(...).agg(..., split_out={MANY})   # or more: so many partitions share the groups"
     if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
         kept = (

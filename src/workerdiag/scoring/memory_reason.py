@@ -383,7 +383,8 @@ class MemoryFacts:
         is_sampled = is_kept and killed.types in _SAMPLED
         if killed.finished < MANY or not (is_sampled or is_unmeasured(killed.types, made.mean_bytes)):
             return None
-        kept = f"results of the class {killed.types} stay on the workers, and Dask does not know how large they are"
+        unknown = "measures only a few items of them" if is_sampled else "does not know how large they are"
+        kept = f"results of the class {killed.types} stay on the workers, and Dask {unknown}"
         return f"{kept}: {killed.finished:,} finished for {self._deaths} deaths"
 
     def _kept_results(self) -> str | None:

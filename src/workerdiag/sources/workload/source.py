@@ -234,7 +234,7 @@ def _values_of(tasks: Iterable[tuple[str, list[object], float]]) -> EmbeddedData
             sized = {id(value): (size_of(value), type(value).__name__, token, scale) for value in values}
             large = {key: each for key, each in sized.items() if each[0] >= _LEAST_BYTES}
             most = max(most, sum(size for size, *_ in large.values()))
-            found = large | found
+            found.update({key: each for key, each in large.items() if key not in found})
     _, kind, layer, _ = max(found.values(), default=(0, "", "", 1.0))
     total = int(sum(size * scale for size, _, _, scale in found.values()))
     return EmbeddedData(total_bytes=total, task_bytes=most, count=len(found), type=kind, layer=layer)
