@@ -73,9 +73,6 @@ Secrets do not belong in Dask's configuration, which travels to every worker.
 `NO_COLOR`
 : If it is set, nothing is coloured.
 
-`XDG_CACHE_HOME`
-: Folder above that of the compiled patterns; else `~/.cache`.
-
 `XDG_STATE_HOME`
 : Folder for the state of `workerdiag watch`.
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-from pathlib import Path
-
 import pytest
 from attrs import evolve
 from hypothesis import given, settings
@@ -216,65 +213,6 @@ def test_a_pattern_without_fixed_text_is_refused(pattern):
     """It would have to run on every line."""
     with pytest.raises(NoLiteralError):
         literals(pattern)
-
-
-@pytest.mark.parametrize("content", [b"", b"rubbish", b"x" * 5000, None])
-def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
-    """Whatever lies in the cache, the same is found."""
-    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "cache")
-    expected = found(DEATH)
-    [kept] = (tmp_path / "cache").iterdir()
-    whole = kept.read_bytes()
-    kept.write_bytes(content if content is not None else whole[:-100] + bytes(100))
-
-    assert found(DEATH) == expected
-    assert kept.read_bytes() == whole
-
-
-@pytest.mark.parametrize("kind", ["link", "others may write"])
-def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
-    """Neither read nor written: somebody else decides what lies in it."""
-    real, place = tmp_path / "real", tmp_path / "cache"
-    real.mkdir(mode=0o700)
-    if kind == "link":
-        place.symlink_to(real)
-    else:
-        place = real
-        real.chmod(0o777)
-    monkeypatch.setattr(prefilter, "cache_folder", lambda: place)
-
-    assert len(found(DEATH)) == 1
-    assert list(real.iterdir()) == []
-
-
-def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
-    """What cannot be written whole is not there."""
-
-    def full(self, _):
-        raise OSError(errno.ENOSPC, "no space left")
-
-    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(Path, "replace", full)
-
-    assert len(found(DEATH)) == 1
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
-    """Every set of rules has its own file, and only so many of them stay."""
-    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path)
-    for number in range(prefilter.MAX_DATABASES + 3):
-        prefilter.database([b"text number %d" % number])
-
-    assert len(list(tmp_path.iterdir())) == prefilter.MAX_DATABASES
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
-    """A read-only home costs a moment, not the diagnosis."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "file" / "below")
-
-    assert len(found(DEATH)) == 1
 
 
 WRAPPED = (

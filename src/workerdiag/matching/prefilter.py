@@ -1,22 +1,16 @@
 """The prefilter: finds many literals in a block of bytes.
 
-Hyperscan finds them in one pass. Without its wheel, ``bytes.find`` finds the same places, much more slowly.
-Compiling the shipped rules takes 60 to 90 ms, so the database is cached in the user's own cache directory.
+Hyperscan finds them in one pass; compiling the shipped rules takes it 50 ms, once a process. Without its wheel,
+``bytes.find`` finds the same places, much more slowly.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import platform
-import stat
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
@@ -96,7 +90,7 @@ class LiteralScan:
             packed.append((before + end) * count + index)
 
         if self._database is None:
-            self._database = database(self.texts)
+            self._database = _compile_database(self.texts)
         scratch = self._spare.pop() if self._spare else hyperscan.Scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
         self._database.scan(buffer, match_event_handler=found, scratch=scratch)
@@ -143,68 +137,14 @@ try:
 except ImportError:  # no wheel for this platform
     hyperscan = None  # type: ignore[assignment]
 
-#: Databases to keep: for the shipped rules, and for some of the user's own.
-MAX_DATABASES = 8
-
 
 def available() -> bool:
     """Whether hyperscan is installed."""
     return hyperscan is not None
 
 
-def database(texts: Sequence[bytes]) -> hyperscan.Database:
-    """Return a database that reports the index of each of *texts*, ignoring case."""
-    try:
-        cache_file = _cache_file(texts)
-        _check_folder(cache_file.parent)
-        loaded = hyperscan.loadb(cache_file.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
-        loaded.scratch = hyperscan.Scratch(loaded)
-    except (OSError, RuntimeError, hyperscan.error):  # there is none, no home directory, or it is damaged
-        compiled = _compile_database(texts)
-    else:
-        return loaded
-    with contextlib.suppress(OSError, RuntimeError):
-        _save(_cache_file(texts), hyperscan.dumpb(compiled))
-    return compiled
-
-
-def cache_folder() -> Path:
-    """Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or ``~/.cache/workerdiag``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workerdiag"
-
-
-def _cache_file(texts: Sequence[bytes]) -> Path:
-    """Return the cache file, named by a hash of all inputs; hyperscan refuses that of another processor."""
-    made_of = (str(getattr(hyperscan, "__version__", "")), platform.machine(), *map(bytes.hex, texts))
-    name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
-    return cache_folder() / f"literals-{name}.hsdb"
-
-
-def _save(cache_file: Path, data: bytes) -> None:
-    """Write the file atomically, and remove all but the newest databases."""
-    folder = cache_file.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_folder(folder)
-    unfinished = cache_file.with_suffix(f".{os.getpid()}.hsdb")
-    try:
-        unfinished.write_bytes(data)
-        unfinished.replace(cache_file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    files = sorted(folder.glob("literals-*.hsdb"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in files[MAX_DATABASES:]:
-        old.unlink(missing_ok=True)
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise PermissionError unless the folder is this user's own: no symbolic link, and not writable by others."""
-    found = folder.lstat()
-    is_own = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-    if not stat.S_ISDIR(found.st_mode) or not is_own:
-        raise PermissionError(f"{folder} is no folder of this user's own")
-
-
 def _compile_database(texts: Sequence[bytes]) -> hyperscan.Database:
+    """Return a database that reports the index of each of *texts*, ignoring case."""
     compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     compiled.compile(
         expressions=list(texts),
