@@ -29,7 +29,8 @@ from workerdiag.model.user_code import is_library
 from workerdiag.model.vocabulary import NOTE_START
 from workerdiag.scoring.memory_account import Workload
 from workerdiag.scoring.work_check import check_work, work_grade
-from workerdiag.sources.modules import CapacitySource, modules_of_work
+from workerdiag.sources.capacity import CapacitySource
+from workerdiag.sources.modules import modules_of_work
 from workerdiag.sources.workload.computed import Computed, find_computed, given_work
 from workerdiag.sources.workload.source import computed_events
 

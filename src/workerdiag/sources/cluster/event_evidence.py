@@ -76,7 +76,7 @@ def worker_state_events(
     *silent* are the addresses of silent workers, *known* the identities by worker address.
     """
     interval_s = state.heartbeat_interval_s
-    states = {address: _state_fields(address, state, silent) for address in state.workers}
+    states = {address: state_fields(address, state, silent) for address in state.workers}
     chosen = list(states)
     if len(states) > 20:
         chosen = [each for each in states if not is_healthy(states[each], interval_s=interval_s)]
@@ -87,7 +87,8 @@ def worker_state_events(
         yield Event(topic="worker-state", fields=states[address], when=state.now, identity=identity)
 
 
-def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, EventValue]:
+def state_fields(address: str, state: ClusterState, silent: Collection[str] = ()) -> dict[str, EventValue]:
+    """The fields of the event ``worker-state`` of one worker; *silent* are the addresses of silent ones."""
     worker = state.workers[address]
     metrics: Reply = worker.get("metrics") or {}
     counts, spilled = metrics.get("task_counts"), metrics.get("spilled_bytes")
