@@ -17,6 +17,7 @@ from workerdiag.scoring.cures import smaller_chunk
 from workerdiag.scoring.memory_account import TaskNeeds
 
 MIB = 2**20
+GIB = 2**30
 LIMIT = 600 * MIB
 BOOK = load_rulebook()
 ME = "tcp://10.0.0.4:4002"
@@ -189,6 +190,48 @@ def test_one_task_whose_need_is_not_known_gets_no_number():
     assert diagnosis.decision.needs_memory_bytes is None
     assert diagnosis.decision.policy.max_tries == 1
     assert "960" not in dict(outline(diagnosis).lead)["Do now"]
+
+
+ONE_FUTURE = event("workload", place="main (work.py:12)", gathered=True, futures=1)
+
+
+def on_machine(size):
+    return event("cluster", type="LocalCluster", worker_limit_bytes=LIMIT, workers_wanted=2, machine_bytes=size)
+
+
+def test_one_task_whose_need_is_not_known_gets_all_that_its_machine_has():
+    """No number is known to be enough; but there is a largest one, and what it leaves to others."""
+    (first,) = pipeline.diagnose(
+        [*deaths(610 * MIB, 640 * MIB, tasks=("work-1",)), on_machine(16 * GIB), LOCAL, ONE_FUTURE], BOOK
+    ).cures
+
+    assert (first.kind, first.value) == ("worker-memory", 6 * GIB)
+    assert first.change == 'LocalCluster(memory_limit="6 GiB")'
+    assert "how much it needs is not known" in first.why
+    assert first.probability < 0.5
+
+
+def test_a_machine_that_has_hardly_more_is_no_cure():
+    """Twice as much is worth a try, a little more is not."""
+    small = pipeline.diagnose(
+        [*deaths(610 * MIB, 640 * MIB, tasks=("work-1",)), on_machine(2 * GIB), LOCAL, ONE_FUTURE], BOOK
+    )
+
+    assert small.memory.reason == "one-task-too-large"
+    assert small.cures == ()
+
+
+def test_a_task_with_an_open_loop_gets_no_memory():
+    """Its function goes on until something happens: that is likelier to be what fills the memory."""
+    looping = event("workload", place="main (work.py:12)", gathered=True, futures=1, loops="work")
+    killed = event("task-needs", key="work-1", kind="work")
+    diagnosis = pipeline.diagnose(
+        [*deaths(610 * MIB, 640 * MIB, tasks=("work-1",)), on_machine(16 * GIB), LOCAL, looping, killed], BOOK
+    )
+
+    assert diagnosis.memory.reason == "runaway"
+    assert "work has a loop" in diagnosis.memory.reasons[0].why
+    assert diagnosis.cures == ()
 
 
 def test_a_task_that_may_grow_for_ever_gets_no_number():

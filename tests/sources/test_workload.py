@@ -150,13 +150,62 @@ def test_a_bag_of_text_has_the_length_of_its_blocks(tmp_path):
     assert steps["read-block"]["pieces"] == 3
 
 
-def test_a_loop_over_futures_as_they_complete_waits_for_them():
-    """``as_completed(..., with_results=True)`` raises by itself."""
-    failed, waiting = (Mock(spec=Future, key=key, status="error") for key in ("load-1", "load-2"))
+def fill(count):
+    return [bytes(100) for _ in range(count)]
+
+
+def grow():
+    kept = []
+    while kept is not None:
+        kept += fill(10)
+
+
+def refine(count):
+    for _ in range(count):
+        if not fill(count):
+            continue
+    return fill(count)
+
+
+def refine_until_done(count):
+    return [grow() for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("function", "loops"), [(grow, "grow"), (refine, None), (fill, None), (refine_until_done, None)]
+)
+def test_a_function_that_goes_on_until_something_happens_is_named(function, loops):
+    """A `while` loop may never end; a `for` loop ends. What an importable function calls is not looked at."""
+
+    def of_delayed():
+        dask.delayed(function)(10).compute(scheduler=scheduler)
+
+    assert computed(of_delayed)[0]["loops"] == loops
+
+
+def failed_futures(*keys):
+    """The iterator over futures of which the first has failed."""
     futures = object.__new__(as_completed)
     futures.with_results = futures.raise_errors = True
-    futures.queue, futures.futures = SimpleQueue(), {waiting: 1}
-    futures.queue.put((failed, (LostError, LostError(), None)))
+    pending = [type("Future", (), {"key": key})() for key in keys[1:]]
+    futures.queue, futures.futures = SimpleQueue(), dict.fromkeys(pending, 1)
+    futures.queue.put((Mock(spec=Future, key=keys[0], status="error"), (LostError, LostError(), None)))
+    return futures
+
+
+def test_a_function_of_futures_is_found_by_its_name():
+    """The key of a future begins with the name of the function that the caller has."""
+
+    def work():
+        submitted = grow
+        return submitted, list(failed_futures("refine-1", "grow-2"))
+
+    assert computed(work)[0]["loops"] == "grow"
+
+
+def test_a_loop_over_futures_as_they_complete_waits_for_them():
+    """``as_completed(..., with_results=True)`` raises by itself."""
+    futures = failed_futures("load-1", "load-2")
 
     call, _ = computed(lambda: list(futures))
     assert call["code"] == "call, _ = computed(lambda: list(futures))"

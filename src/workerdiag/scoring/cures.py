@@ -50,6 +50,8 @@ _LEAST_PIECE_BYTES = 2**20
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
 #: How likely a limit suffices that was measured, and the share by which it may be wrong.
 _MEASURED_HELPS, _EXACT = 0.95, 1.05
+#: How likely all the memory that there is suffices, and how many times the present limit it must be to be tried.
+_ALL_HELPS, _MUCH_MORE = 0.7, 2
 #: Of that, where nobody knows how many copies a function makes.
 _COPIES_UNKNOWN = 0.8
 #: And where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
@@ -498,12 +500,22 @@ def _memory_for_tasks(case: _Treatment) -> Cure | None:
     elif each and case.work.governing and not case.makes_unknown_copies:
         need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks) + case.kept_why
     else:
-        return None
+        return _all_memory_there_is(case) if case.reason.reason == "one-task-too-large" else None
     value = round_up_limit(max(need / _USABLE_SHARE, (case.floor + case.kept_each) / SPILL_SHARE))
     if value <= case.limit:
         return None
     why = f"{why}; with head-room below the share at which workers are paused and ended"
     return case.cluster_option("worker-memory", value, why, _MEMORY_HELPS)
+
+
+def _all_memory_there_is(case: _Treatment) -> Cure | None:
+    """The most that one machine with all workers has for each, where nobody knows how much is enough."""
+    machine, workers = case.work.machine_bytes or 0, case.work.worker_count
+    value = int(machine * _USABLE_SHARE / workers) // 2**30 * 2**30
+    if value < _MUCH_MORE * case.limit:
+        return None
+    why = f"how much it needs is not known, so all that there is: {format_bytes(machine)} for {workers} workers"
+    return case.cluster_option("worker-memory", value, why, _ALL_HELPS)
 
 
 def _memory_for_inputs(case: _Treatment) -> Cure | None:

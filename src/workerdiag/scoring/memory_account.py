@@ -128,6 +128,8 @@ class Workload:
     given_limit_bytes: int | None = None
     given_threads: int | None = None
     given_workers: int | None = None
+    #: Memory of the machine that has all workers.
+    machine_bytes: int | None = None
     #: Memory of each process that its nanny ended, when it did, in bytes.
     held_bytes: tuple[int, ...] = ()
     #: Sizes in log text: of a graph that was sent, of the inputs of a task.
@@ -211,6 +213,7 @@ class Workload:
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
             given_workers=whole(cluster.get("workers_wanted")),
+            machine_bytes=whole(cluster.get("machine_bytes")),
             free_disk_bytes=whole(first("spill-disk").get("free_bytes")),
             held_bytes=tuple(filter(None, map(captured_rss, all_of("worker-restart-memory")))),
             graph_bytes=largest(LARGE_GRAPH, "graph"),

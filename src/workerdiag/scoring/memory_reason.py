@@ -463,6 +463,10 @@ class MemoryFacts:
     def _work_known(self) -> str | None:
         return "what was computed is known" if self._work.call else None
 
+    def _loops_until_done(self) -> str | None:
+        kind, loops = self._killed_kind, self._work.call.get("loops", "").lower().split(", ")
+        return f"{kind} has a loop that goes on until something happens (while)" if kind in loops and kind else None
+
     def _alone(self) -> str | None:
         return "the task ran alone" if self._at_once == 1 else None
 

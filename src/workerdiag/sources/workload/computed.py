@@ -6,17 +6,24 @@ The frames are those of an exception's traceback, or of a thread that still wait
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from traceback import walk_stack
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Literal
 
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
-from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
+from workerdiag.sources.internals import (
+    array_variables,
+    expression_part,
+    frames_of_threads,
+    parts_of,
+    variable_data,
+)
 from workerdiag.sources.tracebacks import place_of
 from workerdiag.values import evolve, field, frozen
 
@@ -54,6 +61,8 @@ class Computed:
     collections: tuple[tuple[CollectionKind, Any], ...] = ()
     #: Keys of the futures that it waited for.
     keys: tuple[str, ...] = ()
+    #: The caller's functions, by their names.
+    functions: Mapping[str, FunctionType] = field(factory=dict, hash=False)
     #: Whether results come to the caller (``compute``), rather than stay on workers (``persist``).
     is_gathered: bool = True
     #: ``function (file:line)`` of the call, and that line.
@@ -115,15 +124,17 @@ def given_work(value: object, frames: Iterable[tuple[FrameType, int]]) -> Comput
     return _work_of(parts, frames)
 
 
-def _work_of(values: Iterable[object], frames: Iterable[tuple[FrameType, int]]) -> Computed:
-    """The collections among *values*, with what their caller, whose frames are among *frames*, calls them."""
-    kinds = ((collection_kind(each), each) for each in values)
-    found = {id(each): (kind, each) for kind, each in kinds if kind is not None}
+def _work_of(found: Iterable[object], frames: Iterable[tuple[FrameType, int]]) -> Computed:
+    """The collections among *found*, with what their caller, whose frames are among *frames*, calls them."""
+    kinds = ((collection_kind(each), each) for each in found)
+    of_dask = {id(each): (kind, each) for kind, each in kinds if kind is not None}
     own = [(frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename)]
     names, dims = caller_names(own)
     place, code = (_place(*own[-1]), _code(*own[-1])) if own else ("", "")
-    collections = tuple(islice(found.values(), 20))
-    return Computed(collections=collections, place=place, code=code, names=names, dims=dims)
+    collections = tuple(islice(of_dask.values(), 20))
+    values = (value for frame, _ in own for _, value in _values(frame))
+    functions = {each.__name__: each for each in values if type(each) is FunctionType}
+    return Computed(collections=collections, place=place, code=code, names=names, dims=dims, functions=functions)
 
 
 def collection_kind(value: object) -> CollectionKind | None:
@@ -150,15 +161,28 @@ def caller_names(
     dims: dict[str, tuple[str, ...]] = {}
     for frame, line in frames:
         with guarded("reading the names of a frame"):  # values of any class
-            used = set(frame.f_code.co_names)
-            values = [*islice(local_variables(frame), _MAX_NAMES)]
-            values += [(key, frame.f_globals[key]) for key in used if key in frame.f_globals]
-            for name, value in values:
+            for name, value in _values(frame):
                 for token, value_dims in _tokens(value):
                     names[token] = _assignment(frame, line, name)
                     if value_dims:
                         dims[token] = value_dims
     return names, dims
+
+
+def _values(frame: FrameType) -> Iterator[tuple[str, object]]:
+    """The variables of a frame, and the globals that its function uses."""
+    yield from islice(local_variables(frame), _MAX_NAMES)
+    yield from ((key, frame.f_globals[key]) for key in set(frame.f_code.co_names) if key in frame.f_globals)
+
+
+def open_loop_in(value: Any, depth: int) -> bool:
+    """Whether a function of the user in a task, or one that it calls, has a ``while`` loop in its source."""
+    if type(value) is FunctionType and not is_library(value.__code__.co_filename):
+        with guarded("reading a function"):  # it may have no file, or be part of a statement
+            tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
+            if any(isinstance(each, ast.While) for each in ast.walk(tree)):
+                return True
+    return depth > 0 and any(open_loop_in(each, depth - 1) for each in parts_of(value))
 
 
 def _tokens(value: object) -> Iterator[tuple[str, tuple[str, ...]]]:

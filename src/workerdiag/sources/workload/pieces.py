@@ -187,17 +187,17 @@ def persisted_bytes(array: Any) -> int:
     return 0
 
 
-def widest_task(graph: Any) -> tuple[str, int]:
-    """The kind of the task that takes most inputs, by the scheduler's name for it, and how many."""
+def kinds_of_tasks(graph: Any) -> Mapping[str, tuple[int, Any]]:
+    """For each kind of task, by the scheduler's name for it, the one that takes most inputs, and how many."""
     from dask.utils import key_split  # of the process that has made the graph
 
-    tasks = (
-        (key, len(_keys_taken(task)))
-        for layer in islice(getattr(graph, "layers", {}).values(), _MAX_LAYERS)
-        for key, task in islice(_tasks(layer).items(), _MAX_LAYERS)
-    )
-    key, count = max(tasks, key=lambda each: each[1], default=("", 0))
-    return str(key_split(key))[:100], count
+    found: dict[str, tuple[int, Any]] = {}
+    for layer in islice(getattr(graph, "layers", {}).values(), _MAX_LAYERS):
+        for key, task in islice(_tasks(layer).items(), _MAX_LAYERS):
+            kind, inputs = str(key_split(key))[:100], len(_keys_taken(task))
+            if inputs >= found.get(kind, (0, None))[0]:
+                found[kind] = inputs, task
+    return found
 
 
 def text_blocks(bag: Any) -> Iterator[Step]:

@@ -22,7 +22,7 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.cluster.scheduler_functions import spec_bytes
 from workerdiag.sources.internals import expression_part, parts_of
 from workerdiag.sources.tracebacks import linked_exceptions
-from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
+from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, open_loop_in, waiting_frames
 from workerdiag.sources.workload.pieces import (
     ResultBytes,
     array_layers,
@@ -30,11 +30,11 @@ from workerdiag.sources.workload.pieces import (
     expressions,
     frame_layers,
     kept_bytes,
+    kinds_of_tasks,
     persisted_bytes,
     plain_name,
     result_bytes,
     text_blocks,
-    widest_task,
 )
 from workerdiag.values import frozen
 
@@ -69,6 +69,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     """One event for the call, then one for each step whose tasks need most."""
     from dask.utils import key_split  # of the process that has made the graph
 
+    awaited = {str(key_split(each)) for each in computed.keys}
     fields: dict[str, EventValue] = {
         "place": computed.place,
         "code": computed.code,
@@ -76,13 +77,13 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "collections": len(computed.collections),
         "kinds": ", ".join(sorted({kind for kind, _ in computed.collections})),
         "futures": len(computed.keys),
-        "awaited": ", ".join(sorted({str(key_split(each)) for each in computed.keys}))[:200],
+        "awaited": ", ".join(sorted(awaited))[:200],
     }
     layers: dict[str, Step] = {}
     results: list[ResultBytes] = []
     kept = persisted = pieces = 0
     embedded = []
-    widest = ("", 0)
+    kinds = {name: (0, each) for name, each in computed.functions.items() if name in awaited}
     for kind, value in computed.collections:
         with guarded("reading a collection"):  # of any release, and any chunks
             if kind == "array":
@@ -98,13 +99,14 @@ def computed_events(computed: Computed) -> Iterator[Event]:
             results += [size for size in [result_bytes(kind, value)] if size is not None]
         with guarded("counting the pieces of a result"):
             pieces += int(value.npartitions) if kind in ("array", "dataframe") else 0
-        with guarded("looking for tasks with many inputs"):
+        with guarded("looking at the kinds of tasks"):
             if kind in ("delayed", "bag"):  # whose results have no known size
-                widest = max(widest, widest_task(value.dask), key=lambda each: each[1])
+                kinds |= kinds_of_tasks(value.dask)
         with guarded("looking for data in a graph"):
             embedded.append(embedded_data(value.dask) if kind != "dataframe" else embedded_arguments(value))
     result, least = sum(each.most for each in results), sum(each.least for each in results)
     persisted += 0 if computed.is_gathered else result
+    widest = max((each for each in kinds if kinds[each][0]), key=lambda each: kinds[each][0], default="")
     fields |= {
         "result_bytes": result or None,
         "result_least_bytes": least if least < result else None,
@@ -112,8 +114,9 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "sources": sum(each.is_source for each in layers.values()),
         "kept_bytes": kept or None,
         "persisted_bytes": persisted or None,
-        "widest_kind": widest[0] or None,
-        "widest_inputs": widest[1] or None,
+        "widest_kind": widest or None,
+        "widest_inputs": kinds[widest][0] if widest else None,
+        "loops": ", ".join(each for each in sorted(kinds)[:20] if open_loop_in(kinds[each][1], 3)) or None,
     }
     if data := _embedded_frames(layers.values()) or max(embedded, key=lambda each: each.total_bytes, default=None):
         fields |= {
