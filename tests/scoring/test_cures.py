@@ -192,6 +192,17 @@ def test_one_task_whose_need_is_not_known_gets_no_number():
     assert "960" not in dict(outline(diagnosis).lead)["Do now"]
 
 
+@pytest.mark.parametrize(("size", "reason"), [(32 * MIB, "results-stored"), (MIB, "leak")])
+def test_results_that_a_call_gathers_all_are_kept_until_it_has_them(size, reason):
+    """Many tasks finished for each death: what their results take in all decides what fills the workers."""
+    call = event("workload", place="main (work.py:12)", gathered=True, futures=100, awaited="work")
+    made = {"kind": "work", "finished": 400, "tasks": 100, "made_bytes": 100 * size}
+    diagnosis = found(call, event("task-needs", key="work-1", **made), event("task-needs", **made))
+
+    assert diagnosis.memory.reason == reason
+    assert ("as_completed" in diagnosis.cures[0].change) is (reason == "results-stored")
+
+
 ONE_FUTURE = event("workload", place="main (work.py:12)", gathered=True, futures=1)
 
 
@@ -532,7 +543,7 @@ def test_partitions_that_a_repartition_puts_into_one_come_together():
 
     assert diagnosis.memory.reason == "brought-together"
     assert [each.kind for each in diagnosis.cures] == ["do-not-collect"]
-    assert diagnosis.cures[0].change.startswith("# no repartition(npartitions=1): leave the 88 partitions; and if ")
+    assert diagnosis.cures[0].change.startswith("# no repartition(npartitions=1): keep the 88 partitions; and if ")
 
     large = event("workload-step", **{**read.fields, "piece_bytes": 400 * MIB, "pieces": 2})
     assert found(call, large, repartition, own).memory.reason == "pieces-too-large"  # reading them may be it

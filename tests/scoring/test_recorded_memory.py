@@ -142,6 +142,26 @@ def test_tasks_that_asked_for_much_together_run_one_by_one():
     assert diagnosis.cures[1].value * 0.85 > 1290 * MIB
 
 
+@pytest.mark.parametrize(
+    ("scattered", "kinds"), [("ndarray", {"worker-memory"}), ("", {"worker-memory", "do-not-collect"})]
+)
+def test_what_is_stored_takes_room_beside_what_is_asked_for(scattered, kinds):
+    """A table that was scattered is there whatever tasks ask for: one at a time has no room beside it either."""
+    history = course(
+        (9, 90, 0, 120),
+        (10.2, 700, 400, 1120),
+        (11, 960, 400, 1120),
+        spans=(("load-7", 10.0, None), ("load-8", 10.0, None)),
+    )
+    made = Event(
+        topic="tasks-made", fields={"kind": scattered or "read", "finished": 1, "tasks": 1, "made_bytes": 400 * MIB}
+    )
+    cures = diagnosed(history, CALL, made, tasks=("load-7", "load-8")).cures
+
+    assert {each.kind for each in cures} == kinds
+    assert all(0.85 * each.value > (90 + 400 + 1000) * MIB for each in cures if each.value)
+
+
 @pytest.mark.parametrize("sizes", [(500, 800), (800, 800)])
 def test_a_growing_variable_of_a_module_is_a_leak_with_its_name(sizes):
     """One that keeps its size may be a table that was loaded once."""

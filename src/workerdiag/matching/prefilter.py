@@ -1,8 +1,4 @@
-"""The prefilter: finds many literals in a block of bytes.
-
-Hyperscan finds them in one pass; compiling the shipped rules takes it 50 ms, once a process. Without its wheel,
-``bytes.find`` finds the same places, much more slowly.
-"""
+"""The prefilter: many literals in a block of bytes, by hyperscan in one pass or, more slowly, by ``bytes.find``."""
 
 from __future__ import annotations
 

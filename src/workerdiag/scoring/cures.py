@@ -185,8 +185,9 @@ class _Treatment:
         self.floor = account.floor.bytes or 0
         self.tasks = account.tasks_at_once or 1
         asked = work.asked if reason.reason in _OF_ASKED and not work.governing else None
+        self.base = self.floor + (account.stored.bytes or 0 if asked else 0)  # beside what tasks asked for
         #: What the running tasks asked for, where that passes the limit.
-        self.asked = asked if asked and self.floor + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
+        self.asked = asked if asked and self.base + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
         self.full = work.full_need_bytes(self.limit)
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
@@ -455,17 +456,15 @@ def _fewer_threads(case: _Treatment) -> Cure | None:
         each = (full - case.floor) // case.tasks
     if case.asked:
         each = case.asked.each_bytes
-    if each and case.floor + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
+    if each and case.base + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
         each = None
-    fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
+    fits = int((END_SHARE * 0.95 * case.limit - case.base) // each) if each else 1
     if fits < 1:
         return None
     value = min(fits, case.tasks - 1)
     if each:
-        total = format_bytes(case.floor + value * each)
-        why = (
-            f"{format_bytes(case.floor)} + {value} x {format_bytes(each)} = {total}, of {format_bytes(case.limit)}"
-        )
+        base, total = format_bytes(case.base), format_bytes(case.base + value * each)
+        why = f"{base} + {value} x {format_bytes(each)} = {total}, of {format_bytes(case.limit)}"
     else:
         why = f"{case.tasks} tasks shared {format_bytes(case.limit)}; alone each may have all of it"
     return case.cluster_option("threads", value, why, _THREADS_HELP)
@@ -492,9 +491,9 @@ def _memory_for_tasks(case: _Treatment) -> Cure | None:
     if case.asked and case.asked.is_unfilled:
         # with room for one, as many begin as a worker has threads, if workers died of others like it too
         count = case.threads if case.work.ran_at_deaths > 1 else case.tasks
-        need = case.floor + count * (case.asked.each_bytes or 0)
+        need = case.base + count * (case.asked.each_bytes or 0)
         size = format_bytes(case.asked.each_bytes or 0)
-        why = f"{format_bytes(case.floor)} + {count} x {size} asked for = {format_bytes(need)}"
+        why = f"{format_bytes(case.base)} + {count} x {size} asked for = {format_bytes(need)}"
     elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
     elif each and case.work.governing and not case.makes_unknown_copies:
@@ -535,10 +534,14 @@ def _memory_for_results(case: _Treatment) -> Cure | None:
         each, count = held // kept.kept, ceil(kept.expected / case.work.worker_count)
         if count * each > stored:
             stored, total = count * each, f"{count} x {format_bytes(each)}"
-    value = round_up_limit((stored + case.floor) / SPILL_SHARE)
+    asked = (case.work.asked and case.work.asked.asked_bytes) or 0
+    value = round_up_limit(max((stored + case.floor) / SPILL_SHARE, (stored + case.floor + asked) / _USABLE_SHARE))
     if not stored or value <= case.limit:
         return None
-    why = f"{total} + {format_bytes(case.floor)}, at most {SPILL_SHARE:.0%} of the limit"
+    share = (
+        f"{format_bytes(asked)} asked for, with head-room" if asked else f"at most {SPILL_SHARE:.0%} of the limit"
+    )
+    why = f"{total} + {format_bytes(case.floor)}, {share}"
     return case.cluster_option("worker-memory", value, why, 0.6)
 
 
@@ -556,9 +559,16 @@ def _data_in_tasks(case: _Treatment) -> Cure:
     return case.cure("data-in-tasks", change, case.reason.why, _CODE_HELPS)
 
 
-def _do_not_collect(case: _Treatment) -> Cure:
+def _do_not_collect(case: _Treatment) -> Cure | None:
     if case.reason.reason == "results-stored":
+        scattered = {"ndarray", "DataFrame", "dict", "list"} & case.work.made.keys()  # that tasks need, by its type
+        if scattered and not case.work.call.get("kinds"):
+            return None
         change = f"del {case.variable('futures')}   # and persisted collections, once each is reduced or written"
+        if case.work.call.get("gathered") == "True" and case.work.number("futures"):
+            change = (
+                "for future, result in as_completed(futures, with_results=True): ...   # reduce each as it comes"
+            )
         return case.cure("do-not-collect", change, case.reason.why, _THREADS_HELP)
     name = case.variable("x")
     change = {
@@ -573,9 +583,7 @@ def _do_not_collect(case: _Treatment) -> Cure:
     if case.work.call.get("kinds") == "dataframe" and case.work.killed and "groupby" in case.work.killed.kind:
         change = f"{name}.groupby(...).agg(..., split_out={MANY})   # or more: so many partitions share the groups"
     if joined := case.work.joined(case.limit * SPILL_SHARE / 2):
-        kept = (
-            f"# no repartition(npartitions={joined.pieces}): leave the {joined.pieces * joined.inputs} partitions"
-        )
+        kept = f"# no repartition(npartitions={joined.pieces}): keep the {joined.pieces * joined.inputs} partitions"
         change = f"{kept}; and if all of it is computed: {change}"
     return case.cure("do-not-collect", change, case.reason.why, _CODE_HELPS)
 
@@ -612,9 +620,7 @@ def _restart_workers(case: _Treatment) -> Cure:
 
 
 def _trim(case: _Treatment) -> Cure:
-    change = (
-        "client.run(lambda: __import__('ctypes').CDLL('libc.so.6').malloc_trim(0))   # now, and whenever it grows"
-    )
+    change = "client.run(lambda: __import__('ctypes').CDLL('libc.so.6').malloc_trim(0))   # whenever it grows"
     return case.cure("trim", change, "glibc keeps freed memory; malloc_trim gives it back", 0.5)
 
 

@@ -388,10 +388,13 @@ class MemoryFacts:
         return f"{kept}: {killed.finished:,} finished for {self._deaths} deaths"
 
     def _kept_results(self) -> str | None:
-        kept = sum(each.kept_bytes for each in self._work.needs if not each.key)
-        workers = self._work.worker_count
+        """They are on the workers, or all will be there before the call has them."""
+        kinds = [each for each in self._work.needs if not each.key]
+        futures, awaited = self._work.number("futures") or 0, self._work.call.get("awaited", "").split(", ")
+        due = sum(min(futures, each.tasks) * each.mean_bytes for each in kinds if each.kind in awaited)
+        kept, workers = max(due, sum(each.kept_bytes for each in kinds)), self._work.worker_count
         is_much = bool(self._limit) and self._share(kept // workers) >= END_SHARE
-        return f"results of {format_bytes(kept)} are kept on {workers} workers" if is_much else None
+        return f"results of {format_bytes(kept)} are to be kept on {workers} workers" if is_much else None
 
     def _persisted_results(self) -> str | None:
         persisted, workers = self._work.number("persisted_bytes") or 0, self._work.worker_count
