@@ -173,6 +173,14 @@ def cures(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def cures_all(session: nox.Session) -> None:
+    """Do so with 42 other programs, without and with the flight recorder; it takes an hour on an idle machine."""
+    session.install(".", "dask[array,dataframe]", *groups("lab"))
+    for recorder in ((), ("--recorder",)):
+        session.run("python", "-m", "tests.lab.variants", *recorder, *session.posargs)
+
+
+@nox.session(default=False)
 def lab_s3(session: nox.Session) -> None:
     """Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does."""
     session.install(".[triage]", *groups("s3"))
