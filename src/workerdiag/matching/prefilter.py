@@ -48,8 +48,6 @@ class LiteralScan:
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
         self._database: hyperscan.Database | None = None
-        #: Unused scratch spaces. A scan takes one or makes one, and puts it back.
-        self._spare: list[hyperscan.Scratch] = []
 
     def hits(self, block: bytes | memoryview, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
         """Find the literals in *block* (less than 4 GiB) until *deadline*; the first piece is always searched."""
@@ -67,8 +65,7 @@ class LiteralScan:
         return LiteralHits(packed, len(self.texts), searched)
 
     def _found_one_by_one(self, block: bytes, begin: int) -> list[int]:
-        lowered = block.lower()
-        count = len(self.texts)
+        lowered, count = block.lower(), len(self.texts)
         packed = []
         for index, text in enumerate(self.texts):
             at = lowered.find(text)
@@ -79,19 +76,15 @@ class LiteralScan:
 
     def _scanned(self, block: memoryview, begin: int) -> list[int]:
         packed: list[int] = []
-        count = len(self.texts)
-        before = begin - 1
+        count, before = len(self.texts), begin - 1
 
         def found(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
             packed.append((before + end) * count + index)
 
         if self._database is None:
             self._database = _compile_database(self.texts)
-        scratch = self._spare.pop() if self._spare else hyperscan.Scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
-        self._database.scan(buffer, match_event_handler=found, scratch=scratch)
-        if len(self._spare) < 16:
-            self._spare.append(scratch)
+        self._database.scan(buffer, match_event_handler=found, scratch=hyperscan.Scratch(self._database))
         return packed
 
 
