@@ -203,6 +203,22 @@ def test_results_that_a_call_gathers_all_are_kept_until_it_has_them(size, reason
     assert ("as_completed" in diagnosis.cures[0].change) is (reason == "results-stored")
 
 
+def test_a_table_that_was_scattered_fills_the_workers_for_all_tasks():
+    """The scheduler names it by its type; tasks need it, so it is not to be dropped, and they need more beside it."""
+    call = event("workload", place="main (work.py:12)", gathered=True, futures=60, awaited="work")
+    table = event("tasks-made", kind="ndarray", finished=1, tasks=1, made_bytes=340 * MIB)
+    evidence = [on_machine(16 * GIB), LOCAL, call, table]
+    diagnosis = pipeline.diagnose([*deaths(610 * MIB, 640 * MIB), *evidence], BOOK)
+    small = pipeline.diagnose(
+        [*deaths(610 * MIB, 640 * MIB), *evidence[:3], evolve(table, fields={**table.fields, "made_bytes": MIB})],
+        BOOK,
+    )
+
+    assert diagnosis.memory.reason == "results-stored"
+    assert (diagnosis.cures[0].kind, diagnosis.cures[0].value) == ("worker-memory", 6 * GIB)
+    assert small.memory.reason == "too-many-at-once"
+
+
 ONE_FUTURE = event("workload", place="main (work.py:12)", gathered=True, futures=1)
 
 
@@ -218,7 +234,7 @@ def test_one_task_whose_need_is_not_known_gets_all_that_its_machine_has():
 
     assert (first.kind, first.value) == ("worker-memory", 6 * GIB)
     assert first.change == 'LocalCluster(memory_limit="6 GiB")'
-    assert "how much it needs is not known" in first.why
+    assert "how much tasks need is not known" in first.why
     assert first.probability < 0.5
 
 

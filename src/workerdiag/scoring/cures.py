@@ -299,9 +299,8 @@ def _where_cut(work: Workload, step: Step) -> Step:
         return step
     cut = [each for each in work.steps if each.name.startswith("rechunk") and not each.is_between]
     cut = [each for each in cut if (each.piece_bytes or 0) >= step.largest_bytes]
-    if cut:
-        return max(cut, key=lambda each: each.piece_bytes or 0)
-    return source if source and source.piece_bytes else step
+    made = source if source and source.piece_bytes else step
+    return max(cut, key=lambda each: each.piece_bytes or 0, default=made)
 
 
 def _turns_chunks(made: Step, source: Step | None) -> bool:
@@ -513,7 +512,7 @@ def _all_memory_there_is(case: _Treatment) -> Cure | None:
     value = int(machine * _USABLE_SHARE / workers) // 2**30 * 2**30
     if value < _MUCH_MORE * case.limit:
         return None
-    why = f"how much it needs is not known, so all that there is: {format_bytes(machine)} for {workers} workers"
+    why = f"how much tasks need is not known, so all that there is: {format_bytes(machine)} for {workers} workers"
     return case.cluster_option("worker-memory", value, why, _ALL_HELPS)
 
 
@@ -527,7 +526,7 @@ def _memory_for_inputs(case: _Treatment) -> Cure | None:
 
 
 def _memory_for_results(case: _Treatment) -> Cure | None:
-    stored = case.account.stored.bytes or 0
+    stored = case.account.stored.bytes or case.work.scattered_bytes
     total = f"{format_bytes(stored)} stored"
     if (kept := case.work.unmeasured) and case.work.paused:  # all of them, by what those that are there hold
         held = sum(each.memory_bytes - case.floor for each in case.work.paused)
@@ -535,6 +534,8 @@ def _memory_for_results(case: _Treatment) -> Cure | None:
         if count * each > stored:
             stored, total = count * each, f"{count} x {format_bytes(each)}"
     asked = (case.work.asked and case.work.asked.asked_bytes) or 0
+    if case.work.scattered_bytes and not asked:
+        return _all_memory_there_is(case)
     value = round_up_limit(max((stored + case.floor) / SPILL_SHARE, (stored + case.floor + asked) / _USABLE_SHARE))
     if not stored or value <= case.limit:
         return None
@@ -561,8 +562,7 @@ def _data_in_tasks(case: _Treatment) -> Cure:
 
 def _do_not_collect(case: _Treatment) -> Cure | None:
     if case.reason.reason == "results-stored":
-        scattered = {"ndarray", "DataFrame", "dict", "list"} & case.work.made.keys()  # that tasks need, by its type
-        if scattered and not case.work.call.get("kinds"):
+        if case.work.scattered_bytes:  # tasks need it
             return None
         change = f"del {case.variable('futures')}   # and persisted collections, once each is reduced or written"
         if case.work.call.get("gathered") == "True" and case.work.number("futures"):

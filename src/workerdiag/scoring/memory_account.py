@@ -37,6 +37,8 @@ MANY = 8
 #: Modules of types that Dask measures; and what it counts for an object of another, in bytes, at most.
 _MEASURED = {"", "numpy", "pandas", "pyarrow", "scipy", "xarray", "cupy", "cudf", "dask", *sys.stdlib_module_names}
 _EMPTY_BYTES = 1024
+#: Kinds that the scheduler names by their types: they were scattered, unless a collection has such a name.
+_SCATTERED = {"ndarray", "DataFrame", "dict", "list"}
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
@@ -291,6 +293,12 @@ class Workload:
         """Kept results of classes whose size Dask does not know."""
         many = (each for each in self.needs if each.kept >= MANY)
         return next((each for each in many if is_unmeasured(each.types, each.kept_bytes // each.kept)), None)
+
+    @property
+    def scattered_bytes(self) -> int:
+        """What each worker has, at least, of what was scattered."""
+        found = [self.made[each] for each in _SCATTERED & self.made.keys() if not self.call.get("kinds")]
+        return max((max(each.mean_bytes, each.made_bytes // self.worker_count) for each in found), default=0)
 
     @property
     def paused(self) -> tuple[WorkerMemory, ...]:

@@ -360,6 +360,7 @@ class MemoryFacts:
             if self._pieces_above_spilling():
                 return None
             stored -= max(self._at_once, 1) * (self._account.inputs.bytes or 0)
+        stored = max(stored, self._work.scattered_bytes)
         is_much = self._share(stored) >= SPILL_SHARE / 2
         return f"{format_bytes(stored)} of the memory are results that the worker stores" if is_much else None
 

@@ -86,8 +86,7 @@ def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
 
 def cluster_object_events(client: Client) -> Iterator[Event]:
     """Yield one event about the client's cluster object, if this process has one."""
-    from distributed import LocalCluster
-    from distributed.system import MEMORY_LIMIT  # of a container, or of the machine
+    from distributed import LocalCluster, system
 
     cluster = getattr(client, "cluster", None)
     if cluster is None:
@@ -98,7 +97,7 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
         "adaptive": is_adaptive(cluster),
         "workers_wanted": _workers_in(wanted) if isinstance(wanted, dict) else None,
         "workers_given_up": _given_up(cluster),
-        "machine_bytes": int(MEMORY_LIMIT) if isinstance(cluster, LocalCluster) else None,
+        "machine_bytes": int(system.MEMORY_LIMIT) if isinstance(cluster, LocalCluster) else None,
     }
     with guarded("reading the specification of workers"):
         fields |= _worker_options(next(iter(wanted.values()))["options"]) if wanted else {}
