@@ -50,13 +50,13 @@ _LEAST_PIECE_BYTES = 2**20
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
 #: How likely a limit suffices that was measured, and the share by which it may be wrong.
 _MEASURED_HELPS, _EXACT = 0.95, 1.05
-#: How likely all the memory that there is suffices, and how many times the present limit it must be to be tried.
-_ALL_HELPS, _MUCH_MORE = 0.7, 2
 #: Of that, where nobody knows how many copies a function makes.
 _COPIES_UNKNOWN = 0.8
 #: And where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
 #: more memory, because such work may take very long.
 _OVERFLOWS, _LARGE_WORK = 0.5, 0.75
+#: How likely all the memory that there is suffices, and how many times the present limit it must be to be tried.
+_ALL_HELPS, _MUCH_MORE = 0.7, 2
 
 #: Reasons for which the memory that running tasks have asked for is what they need.
 _OF_ASKED: tuple[MemoryReason, ...] = ("too-many-at-once", "one-task-too-large")
@@ -526,7 +526,9 @@ def _memory_for_inputs(case: _Treatment) -> Cure | None:
 
 
 def _memory_for_results(case: _Treatment) -> Cure | None:
-    stored = case.account.stored.bytes or case.work.scattered_bytes
+    stored = case.account.stored.bytes or 0
+    if not stored and case.work.scattered_bytes:
+        return _all_memory_there_is(case)
     total = f"{format_bytes(stored)} stored"
     if (kept := case.work.unmeasured) and case.work.paused:  # all of them, by what those that are there hold
         held = sum(each.memory_bytes - case.floor for each in case.work.paused)
@@ -534,8 +536,6 @@ def _memory_for_results(case: _Treatment) -> Cure | None:
         if count * each > stored:
             stored, total = count * each, f"{count} x {format_bytes(each)}"
     asked = (case.work.asked and case.work.asked.asked_bytes) or 0
-    if case.work.scattered_bytes and not asked:
-        return _all_memory_there_is(case)
     value = round_up_limit(max((stored + case.floor) / SPILL_SHARE, (stored + case.floor + asked) / _USABLE_SHARE))
     if not stored or value <= case.limit:
         return None
