@@ -185,9 +185,9 @@ class _Treatment:
         self.floor = account.floor.bytes or 0
         self.tasks = account.tasks_at_once or 1
         asked = work.asked if reason.reason in _OF_ASKED and not work.governing else None
-        self.base = self.floor + (account.stored.bytes or 0 if asked else 0)  # beside what tasks asked for
+        self.occupied = self.floor + (account.stored.bytes or 0 if asked else 0)  # beside what tasks asked for
         #: What the running tasks asked for, where that passes the limit.
-        self.asked = asked if asked and self.base + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
+        self.asked = asked if asked and self.occupied + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
         self.full = work.full_need_bytes(self.limit)
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
@@ -455,14 +455,14 @@ def _fewer_threads(case: _Treatment) -> Cure | None:
         each = (full - case.floor) // case.tasks
     if case.asked:
         each = case.asked.each_bytes
-    if each and case.base + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
+    if each and case.occupied + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
         each = None
-    fits = int((END_SHARE * 0.95 * case.limit - case.base) // each) if each else 1
+    fits = int((END_SHARE * 0.95 * case.limit - case.occupied) // each) if each else 1
     if fits < 1:
         return None
     value = min(fits, case.tasks - 1)
     if each:
-        base, total = format_bytes(case.base), format_bytes(case.base + value * each)
+        base, total = format_bytes(case.occupied), format_bytes(case.occupied + value * each)
         why = f"{base} + {value} x {format_bytes(each)} = {total}, of {format_bytes(case.limit)}"
     else:
         why = f"{case.tasks} tasks shared {format_bytes(case.limit)}; alone each may have all of it"
@@ -490,9 +490,9 @@ def _memory_for_tasks(case: _Treatment) -> Cure | None:
     if case.asked and case.asked.is_unfilled:
         # with room for one, as many begin as a worker has threads, if workers died of others like it too
         count = case.threads if case.work.ran_at_deaths > 1 else case.tasks
-        need = case.base + count * (case.asked.each_bytes or 0)
+        need = case.occupied + count * (case.asked.each_bytes or 0)
         size = format_bytes(case.asked.each_bytes or 0)
-        why = f"{format_bytes(case.base)} + {count} x {size} asked for = {format_bytes(need)}"
+        why = f"{format_bytes(case.occupied)} + {count} x {size} asked for = {format_bytes(need)}"
     elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
     elif each and case.work.governing and not case.makes_unknown_copies:
