@@ -235,6 +235,7 @@ def test_one_task_whose_need_is_not_known_gets_all_that_its_machine_has():
     assert (first.kind, first.value) == ("worker-memory", 6 * GIB)
     assert first.change == 'LocalCluster(memory_limit="6 GiB")'
     assert "how much tasks need is not known" in first.why
+    assert "how much is enough is not known" in first.do
     assert first.probability < 0.5
 
 

@@ -513,7 +513,8 @@ def _all_memory_there_is(case: _Treatment) -> Cure | None:
     if value < _MUCH_MORE * case.limit:
         return None
     why = f"how much tasks need is not known, so all that there is: {format_bytes(machine)} for {workers} workers"
-    return case.cluster_option("worker-memory", value, why, _ALL_HELPS)
+    cure = case.cluster_option("worker-memory", value, why, _ALL_HELPS)
+    return evolve(cure, do=f"Try {format_limit(value)} a worker, all there is: how much is enough is not known")
 
 
 def _memory_for_inputs(case: _Treatment) -> Cure | None:
@@ -539,9 +540,7 @@ def _memory_for_results(case: _Treatment) -> Cure | None:
     value = round_up_limit(max((stored + case.floor) / SPILL_SHARE, (stored + case.floor + asked) / _USABLE_SHARE))
     if not stored or value <= case.limit:
         return None
-    share = (
-        f"{format_bytes(asked)} asked for, with head-room" if asked else f"at most {SPILL_SHARE:.0%} of the limit"
-    )
+    share = f"and {format_bytes(asked)} asked for" if asked else f"at most {SPILL_SHARE:.0%} of the limit"
     why = f"{total} + {format_bytes(case.floor)}, {share}"
     return case.cluster_option("worker-memory", value, why, 0.6)
 
